@@ -1,0 +1,38 @@
+# make demo    see why the project exists, in under two minutes
+# make test    the default test suite
+# make check   lint, types, layers
+PYTHON ?= $(shell command -v python3.11 || command -v python3)
+VENV := .venv
+BIN := $(VENV)/bin
+READY := $(VENV)/.installed
+
+.PHONY: demo test check format clean
+.DEFAULT_GOAL := test
+
+# A half-made environment never counts as ready: the stamp is the last thing written.
+$(READY): pyproject.toml constraints.txt
+	@test -n "$(PYTHON)" || { echo "no Python was found; install Python 3.11 or newer"; exit 1; }
+	@echo "Setting up $(VENV) (once; takes a minute or two)"
+	@rm -f $@
+	@$(PYTHON) -m venv $(VENV)
+	@$(BIN)/pip install --quiet --disable-pip-version-check --constraint constraints.txt --editable '.[dev]' 2> $(VENV)/pip.log || { cat $(VENV)/pip.log; exit 1; }
+	@touch $@
+
+demo: $(READY)
+	@$(BIN)/railsearch demo
+
+test: $(READY)
+	$(BIN)/pytest
+
+check: $(READY)
+	$(BIN)/ruff check
+	$(BIN)/ruff format --check
+	$(BIN)/mypy
+	$(BIN)/pytest tests/interface/test_layers.py
+
+format: $(READY)
+	$(BIN)/ruff check --fix
+	$(BIN)/ruff format
+
+clean:
+	rm -rf $(VENV) dist build

@@ -1,0 +1,103 @@
+"""What this machine is, and what railsearch can do on it."""
+
+import importlib.metadata
+import os
+import platform
+import subprocess
+import sys
+from dataclasses import dataclass
+from enum import StrEnum
+
+import torch
+
+import railsearch
+
+ISA_VARIABLE = "ONEDNN_MAX_CPU_ISA"
+ISA_WITHOUT_AMX = "AVX512_CORE_BF16"
+EXTRAS = {
+    "faiss": "faiss-cpu",
+    "text": "transformers",
+    "train": "tensorboard",
+    "plot": "matplotlib",
+    "serve": "fastapi",
+    "milvus": "pymilvus",
+    "ray": "ray",
+}
+MATMUL_PROBE = """
+import torch
+left = torch.ones(256, 256, dtype=torch.bfloat16)
+assert bool(((left @ left).float() == 256.0).all())
+"""
+
+
+class Bf16Matmul(StrEnum):
+    """What a bf16 matrix product does on this CPU."""
+
+    SAFE = "safe"
+    SAFE_WITHOUT_AMX = "safe without AMX"
+    UNSAFE = "unsafe"
+
+
+@dataclass(frozen=True, slots=True)
+class Diagnosis:
+    """Everything that `railsearch doctor` reports."""
+
+    versions: dict[str, str]
+    extras: dict[str, str | None]
+    """Version of each optional dependency, or None where it is not installed."""
+    platform: str
+    device: str
+    num_threads: int
+    cpu_capability: str
+    bf16_matmul: Bf16Matmul
+
+
+def diagnose() -> Diagnosis:
+    """Look at this machine; the only risky test runs in a process of its own."""
+    return Diagnosis(
+        versions={
+            "railsearch": railsearch.__version__,
+            "python": platform.python_version(),
+            **{name: importlib.metadata.version(name) for name in ("torch", "numpy", "safetensors")},
+        },
+        extras={extra: _version(package) for extra, package in EXTRAS.items()},
+        platform=platform.platform(),
+        device=_device(),
+        num_threads=torch.get_num_threads(),
+        cpu_capability=torch.backends.cpu.get_cpu_capability(),
+        bf16_matmul=_bf16_matmul(),
+    )
+
+
+def survives(code: str, environment: dict[str, str] | None = None) -> bool:
+    """Whether Python code runs to its end in a process of its own; an illegal instruction there is a `False`."""
+    try:
+        completed = subprocess.run(  # noqa: S603  (our own interpreter, our own code, no shell)
+            [sys.executable, "-c", code],
+            env={**os.environ, **(environment or {})},
+            capture_output=True,
+            timeout=120,
+            check=False,
+        )
+    except subprocess.TimeoutExpired:
+        return False
+    return completed.returncode == 0
+
+
+def _bf16_matmul() -> Bf16Matmul:
+    if survives(MATMUL_PROBE):
+        return Bf16Matmul.SAFE
+    is_rescued = survives(MATMUL_PROBE, {ISA_VARIABLE: ISA_WITHOUT_AMX})
+    return Bf16Matmul.SAFE_WITHOUT_AMX if is_rescued else Bf16Matmul.UNSAFE
+
+
+def _device() -> str:
+    accelerator = torch.accelerator.current_accelerator(check_available=True)
+    return "cpu" if accelerator is None else str(accelerator)
+
+
+def _version(package: str) -> str | None:
+    try:
+        return importlib.metadata.version(package)
+    except importlib.metadata.PackageNotFoundError:
+        return None

@@ -1,0 +1,238 @@
+"""The demo: why a dot product is not enough, told chapter by chapter on a world whose truth is known."""
+
+import time
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import TypeAlias
+
+import torch
+from torch import Tensor
+
+from railsearch.data import World, make_world
+from railsearch.index import BruteForce, Index
+from railsearch.metrics import summarize
+from railsearch.scoring import target_ranks
+from railsearch.similarity import MixtureOfLogits, Projection, Similarity
+from railsearch.training import fit_similarity, seen_items
+
+NUM_INTERESTS = 2
+NUM_ASPECTS = 2
+TASTE_DIM = 4
+TEMPERATURE = 0.1
+NUM_ANSWERED = 3
+"""Users whose answers are shown."""
+
+
+@dataclass(frozen=True, slots=True)
+class WorldChapter:
+    """The world, and how far it is from what a dot product can say."""
+
+    num_users: int
+    num_items: int
+    num_likes: int
+    num_interests: int
+    num_aspects: int
+    query_dim: int
+    item_dim: int
+    preference_rank: int
+    """Dimensions that a dot product would need for 99 % of the truth's variance."""
+
+
+@dataclass(frozen=True, slots=True)
+class QualityChapter:
+    """How well one similarity ranks the held-out like of each user among all items."""
+
+    name: str
+    metrics: dict[str, float]
+    seconds: float
+    """Time that training took; 0 for the truth, which needs none."""
+
+
+@dataclass(frozen=True, slots=True)
+class Answer:
+    """One item that the index returned for a user."""
+
+    item: int
+    score: float
+    true_rank: int
+    """Rank of the item for this user under the planted truth, among the same items."""
+    is_held_out_like: bool
+
+
+@dataclass(frozen=True, slots=True)
+class SearchChapter:
+    """What the index answers for a user, items liked in training left out."""
+
+    user: int
+    answers: list[Answer]
+    is_exact: bool
+
+
+@dataclass(frozen=True, slots=True)
+class GateChapter:
+    """What the gate weighed for one user and one item, beside what the truth says."""
+
+    user: int
+    item: int
+    score: float
+    component_scores: list[list[float]]  # (Pq, Px)
+    gate_weights: list[list[float]]  # (Pq, Px)
+    true_interest: int
+    true_aspect: int
+
+
+Chapter: TypeAlias = WorldChapter | QualityChapter | SearchChapter | GateChapter
+
+
+def run_demo(
+    *,
+    seed: int = 0,
+    epochs: int = 10,
+    num_users: int = 2000,
+    num_items: int = 2000,
+    show_progress: bool | None = None,
+) -> Iterator[Chapter]:
+    """Run the demo, giving each chapter as soon as it is known.
+
+    Both models see the same embeddings, likes, negatives, epochs and validation.
+    """
+    world = make_world(
+        num_users=num_users,
+        num_items=num_items,
+        num_interests=NUM_INTERESTS,
+        num_aspects=NUM_ASPECTS,
+        taste_dim=TASTE_DIM,
+        temperature=0.01,
+        seed=seed,
+    )
+    query_dim, item_dim = world.query_embeddings.shape[1], world.item_embeddings.shape[1]
+    yield WorldChapter(
+        num_users=num_users,
+        num_items=num_items,
+        num_likes=len(world.train_pairs),
+        num_interests=NUM_INTERESTS,
+        num_aspects=NUM_ASPECTS,
+        query_dim=query_dim,
+        item_dim=item_dim,
+        preference_rank=world.preference_rank(),
+    )
+    cosine, mixture = _cosine(world, seed), _mixture(world, seed)
+    for name, similarity in (("cosine", cosine), ("Mixture of Logits", mixture)):
+        started = time.perf_counter()
+        fit_similarity(
+            similarity,
+            world.query_embeddings,
+            world.item_embeddings,
+            world.train_pairs,
+            validation_pairs=world.validation_pairs,
+            num_negatives=128,
+            epochs=epochs,
+            learning_rate=0.01,
+            seed=seed,
+            show_progress=show_progress,
+        )
+        seconds = time.perf_counter() - started
+        yield QualityChapter(name, _evaluate(similarity, world), seconds)
+    yield QualityChapter("planted truth", _evaluate(world.truth, world), 0.0)
+
+    index = Index.build(mixture, world.item_embeddings)
+    users = torch.arange(min(NUM_ANSWERED, num_users))
+    yield from _answer(index, world, users)
+    yield from _explain(index, world)
+
+
+def _cosine(world: World, seed: int) -> MixtureOfLogits:
+    """A cosine of two learned towers, which is a mixture of 1 x 1 components, with a network on either side."""
+    dim = world.query_embeddings.shape[1]
+    similarity = MixtureOfLogits(
+        query_dim=dim,
+        item_dim=world.item_embeddings.shape[1],
+        num_query_components=1,
+        num_item_components=1,
+        component_dim=dim,
+        temperature=TEMPERATURE,
+        item_projection=Projection.SWIGLU,
+        item_dropout=0.0,
+        gate_inputs=[],
+        gate_dropout=0.0,
+    )
+    similarity.reset_parameters(torch.Generator().manual_seed(seed))
+    return similarity
+
+
+def _mixture(world: World, seed: int) -> MixtureOfLogits:
+    similarity = MixtureOfLogits(
+        query_dim=world.query_embeddings.shape[1],
+        item_dim=world.item_embeddings.shape[1],
+        num_query_components=4,
+        num_item_components=4,
+        component_dim=8,
+        temperature=TEMPERATURE,
+        item_dropout=0.0,
+        gate_dim=32,
+        gate_dropout=0.0,
+    )
+    similarity.reset_parameters(torch.Generator().manual_seed(seed))
+    return similarity
+
+
+@torch.no_grad()
+def _evaluate(similarity: Similarity, world: World) -> dict[str, float]:
+    """Rank each user's test item among all items but those liked in training."""
+    users, targets = world.test_pairs.unbind(dim=1)  # (U,)
+    ranks = target_ranks(
+        similarity,
+        similarity.query_parts(world.query_embeddings[users]),
+        similarity.item_parts(world.item_embeddings),
+        targets,
+        excluded=seen_items(world.train_pairs, users),
+    )
+    return summarize(ranks)
+
+
+@torch.no_grad()
+def _answer(index: Index, world: World, users: Tensor) -> Iterator[SearchChapter]:
+    seen = [world.train_pairs[world.train_pairs[:, 0] == user, 1] for user in users]
+    result = index.search(world.query_embeddings[users], k=5, strategy=BruteForce(), exclude=seen)
+    true_scores = world.truth(world.query_embeddings[users], world.item_embeddings)  # (B, N)
+    for place, items in enumerate(seen):
+        true_scores[place, items] = -torch.inf
+    true_ranks = 1 + true_scores.argsort(dim=1, descending=True).argsort(dim=1)  # (B, N)
+    for place, user in enumerate(users.tolist()):
+        held_out = {int(world.validation_pairs[user, 1]), int(world.test_pairs[user, 1])}
+        yield SearchChapter(
+            user=user,
+            answers=[
+                Answer(item, score, int(true_ranks[place, item]), item in held_out)
+                for item, score in zip(result.ids[place].tolist(), result.scores[place].tolist(), strict=True)
+            ],
+            is_exact=bool(result.is_exact[place]),
+        )
+
+
+@torch.no_grad()
+def _explain(index: Index, world: World) -> Iterator[GateChapter]:
+    """Two items of one user that the gate likes for different reasons."""
+    sample = world.query_embeddings[:64]
+    ids = index.search(sample, k=10).ids  # (B, K)
+    query_parts = index.similarity.query_parts(sample)
+    candidates = index.similarity.item_parts(world.item_embeddings)[ids]
+    learned = index.similarity.compare_candidates(query_parts, candidates)
+    true = world.truth.compare_candidates(
+        world.truth.query_parts(sample), world.truth.item_parts(world.item_embeddings)[ids]
+    )
+    reasons = learned.gate_weights.argmax(dim=-1) // index.similarity.num_item_components  # (B, K)
+    user = int((reasons != reasons[:, :1]).any(dim=1).int().argmax())
+    other = int((reasons[user] != reasons[user, 0]).int().argmax())
+    shape = (index.similarity.num_query_components, index.similarity.num_item_components)
+    for place in (0, other) if other else (0,):
+        best_pair = int(true.gate_weights[user, place].argmax())
+        yield GateChapter(
+            user=user,
+            item=int(ids[user, place]),
+            score=float(learned.scores[user, place]),
+            component_scores=learned.component_scores[user, place].view(shape).tolist(),
+            gate_weights=learned.gate_weights[user, place].view(shape).tolist(),
+            true_interest=best_pair // world.truth.num_item_components,
+            true_aspect=best_pair % world.truth.num_item_components,
+        )

@@ -1,0 +1,38 @@
+"""Everything railsearch raises on purpose, in one tree.
+
+RailsearchError
+├── InvalidInputError        (also a ValueError) an argument that cannot work, refused before any work
+│   └── NotEnoughItemsError  fewer items than the k that was asked for
+├── ModelFolderError         (also a ValueError) a model folder that is absent, damaged or foreign
+│   └── FingerprintError     the model is intact, but not the one that was expected
+├── TrainingError            (also a RuntimeError) training went wrong; the best weights so far were kept
+└── MissingExtraError        (also an ImportError) an optional dependency is not installed
+"""
+
+
+class RailsearchError(Exception):
+    """Base of every error that railsearch raises on purpose."""
+
+
+class InvalidInputError(RailsearchError, ValueError):
+    """An argument that cannot work; nothing was computed or changed."""
+
+
+class NotEnoughItemsError(InvalidInputError):
+    """A query has fewer items to choose from than the k that was asked for."""
+
+
+class ModelFolderError(RailsearchError, ValueError):
+    """A model folder that is absent, damaged or foreign."""
+
+
+class FingerprintError(ModelFolderError):
+    """The model that was found is not the model that was expected."""
+
+
+class TrainingError(RailsearchError, RuntimeError):
+    """Training went wrong; the best weights so far were kept."""
+
+
+class MissingExtraError(RailsearchError, ImportError):
+    """An optional dependency is not installed."""

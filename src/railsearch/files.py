@@ -1,0 +1,52 @@
+"""Folders that are there whole or not at all, whatever moment the process is killed at."""
+
+import os
+import shutil
+import tempfile
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+
+@contextmanager
+def new_folder(target: Path) -> Iterator[Path]:
+    """Give an empty folder to write into, and put it in the place of `target` once the block is left.
+
+    Everything is on disk before the name changes. A folder that was there before is moved aside and
+    removed last, so that a kill between the two renames loses neither: `settled_folder` finds it.
+    After an exception in the block, `target` is as it was.
+    """
+    target.parent.mkdir(parents=True, exist_ok=True)
+    written = Path(tempfile.mkdtemp(prefix=f".{target.name}.", suffix=".tmp", dir=target.parent))
+    try:
+        yield written
+        for file in written.iterdir():
+            _sync(file)
+        _sync(written)
+    except BaseException:
+        shutil.rmtree(written, ignore_errors=True)
+        raise
+    aside = _aside(target)
+    if target.exists():
+        shutil.rmtree(aside, ignore_errors=True)
+        target.rename(aside)
+    written.rename(target)
+    _sync(target.parent)
+    shutil.rmtree(aside, ignore_errors=True)
+
+
+def settled_folder(target: Path) -> Path:
+    """The folder to read: `target`, or the one before it where a kill fell between the two renames."""
+    return target if target.exists() or not _aside(target).exists() else _aside(target)
+
+
+def _aside(target: Path) -> Path:
+    return target.with_name(f".{target.name}.previous")
+
+
+def _sync(path: Path) -> None:
+    descriptor = os.open(path, os.O_RDONLY)
+    try:
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)

@@ -1,0 +1,7 @@
+"""phi for many pairs, fast and in bounded memory."""
+
+from railsearch.scoring.exclusions import Exclusions
+from railsearch.scoring.reference import score_candidates, target_ranks, top_k
+from railsearch.scoring.selection import RunningBest, select_best
+
+__all__ = ["Exclusions", "RunningBest", "score_candidates", "select_best", "target_ranks", "top_k"]

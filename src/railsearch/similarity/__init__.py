@@ -1,0 +1,32 @@
+"""WHAT similar means: components, gate, mixture, and the dot product they replace (the paper's section 2)."""
+
+from railsearch.similarity.balance import load_balance_loss
+from railsearch.similarity.contract import ConfigValue, Similarity
+from railsearch.similarity.decomposition import Decomposition, decompose
+from railsearch.similarity.dot_product import DotProduct
+from railsearch.similarity.gate import GateActivation, GateInput
+from railsearch.similarity.mixture import MixtureOfLogits
+from railsearch.similarity.parts import Comparison, ItemParts, QueryParts
+from railsearch.similarity.persistence import fingerprint, load_similarity, save_similarity
+from railsearch.similarity.projection import Projection
+from railsearch.similarity.user_table import NO_USER
+
+__all__ = [
+    "NO_USER",
+    "Comparison",
+    "ConfigValue",
+    "Decomposition",
+    "DotProduct",
+    "GateActivation",
+    "GateInput",
+    "ItemParts",
+    "MixtureOfLogits",
+    "Projection",
+    "QueryParts",
+    "Similarity",
+    "decompose",
+    "fingerprint",
+    "load_balance_loss",
+    "load_similarity",
+    "save_similarity",
+]

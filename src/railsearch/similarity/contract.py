@@ -1,0 +1,86 @@
+"""What a similarity must offer so that it can be trained, indexed and searched."""
+
+from collections.abc import Iterator, Mapping
+from typing import Protocol, Self, TypeAlias, runtime_checkable
+
+from torch import Tensor
+from torch.nn import Parameter
+
+from railsearch.similarity.parts import Comparison, ItemParts, QueryParts
+
+ConfigValue: TypeAlias = bool | int | float | str | list[str] | None
+"""What a configuration may hold: values that JSON keeps as they are."""
+
+
+@runtime_checkable
+class Similarity(Protocol):
+    """Two sides and a join; the item side is computed once and kept.
+
+    The promise that makes search possible: a score is never above the best component score of its pair.
+    A similarity that keeps it says so with `is_certifiable`.
+    """
+
+    num_query_components: int
+    num_item_components: int
+    component_dim: int
+    is_certifiable: bool
+    training: bool
+
+    @property
+    def config(self) -> dict[str, ConfigValue]:
+        """Keyword arguments that build this similarity anew."""
+        ...
+
+    @property
+    def query_shape(self) -> tuple[int, ...]:
+        """Shape of one query's input: (D,) for an embedding, (Pq, d) for ready components."""
+        ...
+
+    @property
+    def item_shape(self) -> tuple[int, ...]:
+        """Shape of one item's input: (D,) for an embedding, (Px, d) for ready components."""
+        ...
+
+    def query_parts(self, queries: Tensor, *, user_ids: Tensor | None = None) -> QueryParts:
+        """Compute the query side."""
+        ...
+
+    def item_parts(self, items: Tensor) -> ItemParts:
+        """Compute the item side; done once for each item."""
+        ...
+
+    def compare(self, query_parts: QueryParts, item_parts: ItemParts) -> Comparison:
+        """Compare every query with every item."""
+        ...
+
+    def compare_candidates(self, query_parts: QueryParts, candidate_parts: ItemParts) -> Comparison:
+        """Compare each query with its own candidates."""
+        ...
+
+    def score(self, query_parts: QueryParts, item_parts: ItemParts) -> Tensor:
+        """Score every query with every item: (B, N)."""
+        ...
+
+    def score_candidates(self, query_parts: QueryParts, candidate_parts: ItemParts) -> Tensor:
+        """Score each query with its own candidates: (B, C)."""
+        ...
+
+    def user_penalty(self, user_ids: Tensor) -> Tensor:
+        """Give the l2 penalty on these users' own weights; zero where there are none."""
+        ...
+
+    def parameters(self) -> Iterator[Parameter]:
+        """Give the weights to train."""
+        ...
+
+    def state_dict(self) -> dict[str, Tensor]:
+        """Give every tensor by name."""
+        ...
+
+    def load_state_dict(self, state_dict: Mapping[str, Tensor]) -> object:
+        """Take every tensor by name."""
+        ...
+
+    def train(self, mode: bool = True) -> Self:
+        """Switch dropout on or off."""
+        ...

@@ -1,0 +1,83 @@
+"""The similarity that everyone has today, under the same contract: one component, no gate."""
+
+import torch
+import torch.nn.functional as F  # noqa: N812
+from torch import Tensor, nn
+
+from railsearch.errors import InvalidInputError
+from railsearch.inputs import check_count, check_positive, check_rows
+from railsearch.similarity.contract import ConfigValue
+from railsearch.similarity.parts import Comparison, ItemParts, QueryParts, all_pairs, own_pairs
+
+
+class DotProduct(nn.Module):
+    """<q, x> / temperature; with `cosine=True` both are first scaled to length 1.
+
+    >>> cosine = DotProduct(dim=2, cosine=True, temperature=0.5)
+    >>> cosine(torch.tensor([[3.0, 0.0]]), torch.tensor([[5.0, 0.0], [0.0, 5.0]])).tolist()
+    [[2.0, 0.0]]
+    """
+
+    is_certifiable = True
+    num_query_components = 1
+    num_item_components = 1
+
+    def __init__(self, *, dim: int = 64, cosine: bool = False, temperature: float = 1.0, epsilon: float = 1e-6) -> None:
+        super().__init__()
+        self.component_dim = check_count(dim, name="dim")
+        self.is_cosine = cosine
+        self.temperature = check_positive(temperature, name="temperature")
+        self.epsilon = check_positive(epsilon, name="epsilon")
+        self.query_shape = self.item_shape = (dim,)
+        self.config: dict[str, ConfigValue] = {
+            "dim": dim,
+            "cosine": cosine,
+            "temperature": temperature,
+            "epsilon": epsilon,
+        }
+
+    def query_parts(self, queries: Tensor, *, user_ids: Tensor | None = None) -> QueryParts:
+        """Compute the query side."""
+        if user_ids is not None:
+            raise InvalidInputError("user_ids was given but a dot product has no user table; leave them out.")
+        check_rows(queries, name="queries", shape=self.query_shape)
+        return QueryParts(self._component(queries), gate=None)
+
+    def item_parts(self, items: Tensor) -> ItemParts:
+        """Compute the item side."""
+        check_rows(items, name="items", shape=self.item_shape)
+        return ItemParts(self._component(items), gate=None)
+
+    def compare(self, query_parts: QueryParts, item_parts: ItemParts) -> Comparison:
+        """Compare every query with every item."""
+        return _single(all_pairs(query_parts.components / self.temperature, item_parts.components))
+
+    def compare_candidates(self, query_parts: QueryParts, candidate_parts: ItemParts) -> Comparison:
+        """Compare each query with its own candidates."""
+        return _single(own_pairs(query_parts.components / self.temperature, candidate_parts.components))
+
+    def score(self, query_parts: QueryParts, item_parts: ItemParts) -> Tensor:
+        """Score every query with every item."""
+        return self.compare(query_parts, item_parts).scores  # (B, N)
+
+    def score_candidates(self, query_parts: QueryParts, candidate_parts: ItemParts) -> Tensor:
+        """Score each query with its own candidates."""
+        return self.compare_candidates(query_parts, candidate_parts).scores  # (B, C)
+
+    def user_penalty(self, user_ids: Tensor) -> Tensor:
+        """Zero: there are no weights."""
+        return torch.zeros((), device=user_ids.device)
+
+    def forward(self, queries: Tensor, items: Tensor) -> Tensor:
+        """Score every query with every item, from raw inputs."""
+        return self.score(self.query_parts(queries), self.item_parts(items))  # (B, N)
+
+    def _component(self, embeddings: Tensor) -> Tensor:
+        scaled = F.normalize(embeddings, dim=-1, eps=self.epsilon) if self.is_cosine else embeddings
+        return scaled[:, None]  # (rows, 1, D)
+
+
+def _single(component_scores: Tensor) -> Comparison:
+    """A mixture of one: all the weight is on the only pair."""
+    weight = torch.ones((), dtype=component_scores.dtype, device=component_scores.device)
+    return Comparison(component_scores[..., 0], component_scores, weight.expand_as(component_scores))

@@ -1,0 +1,226 @@
+"""Mixture of Logits: a similarity that can express any preference (the paper's equations 1 and 2)."""
+
+import math
+from collections.abc import Collection
+
+import torch
+import torch.nn.functional as F  # noqa: N812
+from torch import Generator, Tensor, nn
+
+from railsearch.errors import InvalidInputError
+from railsearch.inputs import as_choice, check_count, check_positive, check_rows, check_share
+from railsearch.similarity.contract import ConfigValue
+from railsearch.similarity.gate import Gate, GateActivation, GateInput
+from railsearch.similarity.parts import Comparison, ItemParts, QueryParts, all_pairs, own_pairs
+from railsearch.similarity.projection import Projection, build_projection, initialize
+from railsearch.similarity.user_table import NO_USER, UserTable
+
+
+class MixtureOfLogits(nn.Module):
+    """phi(q, x) = sum over pairs p = (i, j) of pi_p(q, x) * <f_i(q), g_j(x)> / temperature.
+
+    A query has Pq components f_i and an item Px components g_j, all of length 1. Their P = Pq * Px dot
+    products are weighed by a gate pi that looks at the query, at the item and at the dot products
+    themselves. As the weights sum to 1, phi is never above the best of the dot products.
+
+    Args:
+        query_dim: size of a query embedding; not used when query components are ready.
+        item_dim: size of an item embedding; not used when item components are ready.
+        num_query_components: Pq, the user component included where there is one.
+        num_item_components: Px.
+        component_dim: d, the size of one component.
+        temperature: divides every dot product; smaller makes scores and gate sharper.
+        query_projection: how components come from a query: linear, swiglu, geglu or ready.
+        item_projection: the same for items.
+        projection_dim: hidden size of swiglu and geglu.
+        item_dropout: share of item embedding values dropped while training.
+        gate_inputs: what the gate looks at, any of query, item, pair; none makes it uniform.
+        gate_dim: hidden size of the gate's networks.
+        gate_activation: silu or identity before the softmax. By default identity where the gate sees the
+            pair alone (the paper's text models), silu otherwise (its recommenders).
+        gate_dropout: share of gate weights dropped while training; the rest is scaled to sum to 1.
+        user_table_size: rows of a table of user components, the last of the Pq; None for no such table.
+        user_dropout: share of user component values dropped while training.
+        epsilon: components shorter than this are not scaled up to length 1.
+
+    >>> mol = MixtureOfLogits(query_dim=16, item_dim=16, num_query_components=2, num_item_components=2).eval()
+    >>> queries, items = mol.query_parts(torch.randn(3, 16)), mol.item_parts(torch.randn(5, 16))
+    >>> mol.score(queries, items).shape
+    torch.Size([3, 5])
+    """
+
+    is_certifiable = True
+
+    def __init__(
+        self,
+        *,
+        query_dim: int | None = 64,
+        item_dim: int | None = 64,
+        num_query_components: int = 8,
+        num_item_components: int = 4,
+        component_dim: int = 32,
+        temperature: float = 0.05,
+        query_projection: Projection | str = Projection.SWIGLU,
+        item_projection: Projection | str = Projection.LINEAR,
+        projection_dim: int = 512,
+        item_dropout: float = 0.1,
+        gate_inputs: Collection[GateInput | str] = tuple(GateInput),
+        gate_dim: int = 128,
+        gate_activation: GateActivation | str | None = None,
+        gate_dropout: float = 0.2,
+        user_table_size: int | None = None,
+        user_dropout: float = 0.5,
+        epsilon: float = 1e-6,
+    ) -> None:
+        super().__init__()
+        query_projection = as_choice(Projection, query_projection, name="query_projection")
+        item_projection = as_choice(Projection, item_projection, name="item_projection")
+        inputs = _gate_inputs(gate_inputs)
+        if gate_activation is None:
+            is_pair_alone = inputs == {GateInput.PAIR}
+            gate_activation = GateActivation.IDENTITY if is_pair_alone else GateActivation.SILU
+        gate_activation = as_choice(GateActivation, gate_activation, name="gate_activation")
+        for name, rate in (
+            ("item_dropout", item_dropout),
+            ("gate_dropout", gate_dropout),
+            ("user_dropout", user_dropout),
+        ):
+            check_share(rate, name=name)
+        if user_table_size is not None:
+            check_count(user_table_size, name="user_table_size")
+            check_count(num_query_components, name="num_query_components with a user table", minimum=2)
+
+        self.num_query_components = check_count(num_query_components, name="num_query_components")
+        self.num_item_components = check_count(num_item_components, name="num_item_components")
+        self.component_dim = check_count(component_dim, name="component_dim")
+        self.temperature = check_positive(temperature, name="temperature")
+        self.epsilon = check_positive(epsilon, name="epsilon")
+        self.num_projected = num_query_components - (user_table_size is not None)
+        self.query_shape = _input_shape("query", query_projection, query_dim, (self.num_projected, component_dim))
+        self.item_shape = _input_shape("item", item_projection, item_dim, (num_item_components, component_dim))
+        self.config: dict[str, ConfigValue] = {
+            "query_dim": None if query_projection is Projection.READY else query_dim,
+            "item_dim": None if item_projection is Projection.READY else item_dim,
+            "num_query_components": num_query_components,
+            "num_item_components": num_item_components,
+            "component_dim": component_dim,
+            "temperature": temperature,
+            "query_projection": query_projection.value,
+            "item_projection": item_projection.value,
+            "projection_dim": check_count(projection_dim, name="projection_dim"),
+            "item_dropout": item_dropout,
+            "gate_inputs": sorted(name.value for name in inputs),
+            "gate_dim": check_count(gate_dim, name="gate_dim"),
+            "gate_activation": gate_activation.value,
+            "gate_dropout": gate_dropout,
+            "user_table_size": user_table_size,
+            "user_dropout": user_dropout,
+            "epsilon": epsilon,
+        }
+
+        self.query_network = build_projection(
+            query_projection,
+            input_dim=math.prod(self.query_shape),
+            hidden_dim=projection_dim,
+            output_dim=self.num_projected * component_dim,
+            dropout=0.0,
+        )
+        self.item_network = build_projection(
+            item_projection,
+            input_dim=math.prod(self.item_shape),
+            hidden_dim=projection_dim,
+            output_dim=num_item_components * component_dim,
+            dropout=item_dropout,
+        )
+        self.user_table = (
+            None
+            if user_table_size is None
+            else UserTable(size=user_table_size, dim=component_dim, dropout=user_dropout)
+        )
+        self.gate = Gate(
+            num_pairs=num_query_components * num_item_components,
+            query_dim=math.prod(self.query_shape),
+            item_dim=math.prod(self.item_shape),
+            inputs=inputs,
+            hidden_dim=gate_dim,
+            activation=gate_activation,
+            dropout=gate_dropout,
+        )
+        self.reset_parameters()
+
+    def reset_parameters(self, generator: Generator | None = None) -> None:
+        """Give all weights their first values anew, from the generator if one is given."""
+        initialize(self, generator)
+        if self.user_table is not None:
+            self.user_table.initialize(generator)
+
+    def query_parts(self, queries: Tensor, *, user_ids: Tensor | None = None) -> QueryParts:
+        """Compute the query side; users that are not known have a negative id, or none at all."""
+        check_rows(queries, name="queries", shape=self.query_shape)
+        components = self.query_network(queries).view(len(queries), self.num_projected, self.component_dim)
+        if self.user_table is not None:
+            if user_ids is None:
+                user_ids = torch.full((len(queries),), NO_USER, device=queries.device)
+            own = self.user_table(user_ids)[:, None]  # (B, 1, d)
+            components = torch.cat([components, own], dim=1)  # (B, Pq, d)
+        elif user_ids is not None:
+            raise InvalidInputError("user_ids was given but user_table_size is None; set it or leave ids out.")
+        gate = None if self.gate.query is None else self.gate.query(queries.flatten(1))  # (B, P)
+        return QueryParts(self._normalize(components), gate)
+
+    def item_parts(self, items: Tensor) -> ItemParts:
+        """Compute the item side; done once for each item, when it is indexed."""
+        check_rows(items, name="items", shape=self.item_shape)
+        components = self.item_network(items).view(len(items), self.num_item_components, self.component_dim)
+        gate = None if self.gate.item is None else self.gate.item(items.flatten(1))  # (N, P)
+        return ItemParts(self._normalize(components), gate)
+
+    def compare(self, query_parts: QueryParts, item_parts: ItemParts) -> Comparison:
+        """Compare every query with every item."""
+        component_scores = all_pairs(query_parts.components / self.temperature, item_parts.components)
+        return self._mix(component_scores, query_parts.gate, item_parts.gate)
+
+    def compare_candidates(self, query_parts: QueryParts, candidate_parts: ItemParts) -> Comparison:
+        """Compare each query with its own candidates, components (B, C, Px, d)."""
+        component_scores = own_pairs(query_parts.components / self.temperature, candidate_parts.components)
+        return self._mix(component_scores, query_parts.gate, candidate_parts.gate)
+
+    def score(self, query_parts: QueryParts, item_parts: ItemParts) -> Tensor:
+        """Score every query with every item."""
+        return self.compare(query_parts, item_parts).scores  # (B, N)
+
+    def score_candidates(self, query_parts: QueryParts, candidate_parts: ItemParts) -> Tensor:
+        """Score each query with its own candidates."""
+        return self.compare_candidates(query_parts, candidate_parts).scores  # (B, C)
+
+    def forward(self, queries: Tensor, items: Tensor, *, user_ids: Tensor | None = None) -> Tensor:
+        """Score every query with every item, from raw inputs."""
+        return self.score(self.query_parts(queries, user_ids=user_ids), self.item_parts(items))  # (B, N)
+
+    def user_penalty(self, user_ids: Tensor) -> Tensor:
+        """Mean squared length of these users' rows; zero where there is no user table."""
+        if self.user_table is None:
+            return torch.zeros((), device=user_ids.device)
+        return self.user_table.penalty(user_ids)
+
+    def _normalize(self, components: Tensor) -> Tensor:
+        return F.normalize(components, dim=-1, eps=self.epsilon)
+
+    def _mix(self, component_scores: Tensor, query_gate: Tensor | None, item_gate: Tensor | None) -> Comparison:
+        by_query = None if query_gate is None else query_gate[:, None]  # (B, 1, P)
+        gate_weights = self.gate(component_scores, by_query, item_gate)  # (B, N, P)
+        scores = torch.linalg.vecdot(gate_weights, component_scores)  # (B, N)
+        return Comparison(scores, component_scores, gate_weights)
+
+
+def _input_shape(side: str, projection: Projection, dim: int | None, ready_shape: tuple[int, int]) -> tuple[int, ...]:
+    """Shape of one row of a side's input: (D,) for an embedding, (components, d) when they are ready."""
+    if projection is Projection.READY:
+        return ready_shape
+    return (check_count(dim, name=f"{side}_dim"),)
+
+
+def _gate_inputs(names: Collection[GateInput | str]) -> frozenset[GateInput]:
+    if isinstance(names, str):
+        raise InvalidInputError(f"gate_inputs is {names!r}; give a list, such as [{names!r}].")
+    return frozenset(as_choice(GateInput, name, name="gate_inputs") for name in names)

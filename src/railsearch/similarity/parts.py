@@ -1,0 +1,65 @@
+"""The two sides of a similarity, each computed once, and what joining them gives."""
+
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class QueryParts:
+    """All that scoring needs to know of a batch of queries."""
+
+    components: Tensor  # (B, Pq, d)
+    gate: Tensor | None  # (B, P)
+
+    def __len__(self) -> int:
+        return self.components.shape[0]
+
+    def __getitem__(self, rows: slice | Tensor) -> "QueryParts":
+        return QueryParts(self.components[rows], None if self.gate is None else self.gate[rows])
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class ItemParts:
+    """All that scoring needs to know of items; computed once, when they are indexed.
+
+    Indexing with a (B, C) tensor of rows gives each of B queries its own C candidates:
+    components (B, C, Px, d) and gate (B, C, P).
+    """
+
+    components: Tensor  # (N, Px, d)
+    gate: Tensor | None  # (N, P)
+
+    def __len__(self) -> int:
+        return self.components.shape[0]
+
+    def __getitem__(self, rows: slice | Tensor) -> "ItemParts":
+        return ItemParts(self.components[rows], None if self.gate is None else self.gate[rows])
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Comparison:
+    """Scores of pairs, and the mixture that they are made of: scores = (gate_weights * component_scores).sum(-1)."""
+
+    scores: Tensor  # (B, N)
+    component_scores: Tensor  # (B, N, P)
+    gate_weights: Tensor  # (B, N, P)
+
+
+def all_pairs(query_components: Tensor, item_components: Tensor) -> Tensor:
+    """Dot products of every query component with every component of every item; pair p = i * Px + j."""
+    num_queries, num_query_components, dim = query_components.shape
+    num_items, num_item_components, _ = item_components.shape
+    products = query_components.reshape(-1, dim) @ item_components.reshape(-1, dim).T  # (B * Pq, N * Px)
+    by_query = products.view(num_queries, num_query_components, num_items, num_item_components)
+    return by_query.transpose(1, 2).reshape(num_queries, num_items, -1)  # (B, N, P)
+
+
+def own_pairs(query_components: Tensor, candidate_components: Tensor) -> Tensor:
+    """Dot products of every query component with every component of that query's own candidates."""
+    num_queries, num_candidates, num_item_components, dim = candidate_components.shape
+    flat = candidate_components.reshape(num_queries, -1, dim)  # (B, C * Px, d)
+    products = torch.bmm(query_components, flat.transpose(1, 2))  # (B, Pq, C * Px)
+    by_query = products.view(num_queries, -1, num_candidates, num_item_components)
+    return by_query.transpose(1, 2).reshape(num_queries, num_candidates, -1)  # (B, C, P)

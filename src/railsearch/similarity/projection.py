@@ -1,0 +1,59 @@
+"""From one embedding to several components: Linear, SwiGLU or GeGLU (FACTS section 1)."""
+
+from collections import OrderedDict
+from enum import StrEnum
+
+import torch.nn.functional as F  # noqa: N812  (the name that everyone in the field reads)
+from torch import Generator, Tensor, nn
+
+
+class Projection(StrEnum):
+    """How a side's components come from its input."""
+
+    LINEAR = "linear"
+    SWIGLU = "swiglu"
+    GEGLU = "geglu"
+    READY = "ready"
+    """The input already is the components; there is nothing to project."""
+
+
+class GatedLinearUnit(nn.Module):
+    """act(x A) * (x B): the first half of the hidden values goes through the activation."""
+
+    def __init__(self, *, input_dim: int, hidden_dim: int, activation: Projection) -> None:
+        super().__init__()
+        self.activation = activation
+        self.hidden = nn.Linear(input_dim, 2 * hidden_dim)
+
+    def forward(self, inputs: Tensor) -> Tensor:
+        """Give (..., hidden_dim) for (..., input_dim)."""
+        activated, linear = self.hidden(inputs).chunk(2, dim=-1)  # (..., H) each
+        is_swiglu = self.activation is Projection.SWIGLU
+        unit: Tensor = (F.silu(activated) if is_swiglu else F.gelu(activated)) * linear  # (..., H)
+        return unit
+
+
+def build_projection(
+    projection: Projection, *, input_dim: int, hidden_dim: int, output_dim: int, dropout: float
+) -> nn.Sequential:
+    """Build the network that maps (..., input_dim) to (..., output_dim); empty where the input is ready."""
+    if projection is Projection.READY:
+        return nn.Sequential()
+    layers: OrderedDict[str, nn.Module] = OrderedDict(dropout=nn.Dropout(dropout))
+    if projection is not Projection.LINEAR:
+        layers["unit"] = GatedLinearUnit(input_dim=input_dim, hidden_dim=hidden_dim, activation=projection)
+        input_dim = hidden_dim
+    layers["output"] = nn.Linear(input_dim, output_dim)
+    return nn.Sequential(layers)
+
+
+def initialize(network: nn.Module, generator: Generator | None) -> None:
+    """Give all layers their first weights: xavier for Linear, normal(0, 0.02) inside a gated unit."""
+    for module in network.modules():
+        if isinstance(module, nn.Linear):
+            nn.init.xavier_uniform_(module.weight, generator=generator)
+            if module.bias is not None:
+                nn.init.zeros_(module.bias)
+    for module in network.modules():
+        if isinstance(module, GatedLinearUnit):
+            nn.init.normal_(module.hidden.weight, std=0.02, generator=generator)

@@ -1,0 +1,34 @@
+"""Pairs of a query and an item that is right for it."""
+
+import torch
+from torch import Tensor
+
+from railsearch.errors import InvalidInputError
+from railsearch.inputs import ArrayLike, as_integers
+from railsearch.scoring import Exclusions
+
+
+def as_pairs(pairs: ArrayLike, *, name: str, size: tuple[int, int]) -> Tensor:
+    """Check (query row, item row) pairs against the number of queries and items."""
+    tensor = as_integers(pairs, name=name)
+    if tensor.ndim != 2 or tensor.shape[1] != 2 or len(tensor) == 0:
+        raise InvalidInputError(
+            f"{name} has shape {tuple(tensor.shape)}; give at least one (query row, item row): (pairs, 2)."
+        )
+    for column, side in enumerate(("query", "item")):
+        is_outside = (tensor[:, column] < 0) | (tensor[:, column] >= size[column])
+        if bool(is_outside.any()):
+            row = int(is_outside.nonzero()[0])
+            raise InvalidInputError(
+                f"{name}[{row}] names {side} row {int(tensor[row, column])} but there are {size[column]} "
+                f"{side} embeddings; rows count from 0."
+            )
+    return tensor
+
+
+def seen_items(pairs: Tensor, queries: Tensor) -> Exclusions:
+    """The items that each of the given query rows is paired with."""
+    ordered = torch.unique(pairs.cpu(), dim=0)  # (M, 2) by query, then item, each pair once
+    bounds = torch.searchsorted(ordered[:, 0].contiguous(), torch.stack([queries.cpu(), queries.cpu() + 1]))
+    lists = [ordered[first:last, 1] for first, last in zip(*bounds.tolist(), strict=True)]
+    return Exclusions.from_lists(lists, device=pairs.device)
