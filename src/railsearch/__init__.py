@@ -4,7 +4,6 @@ from railsearch import data, metrics
 from railsearch.errors import (
     FingerprintError,
     InvalidInputError,
-    MissingExtraError,
     ModelFolderError,
     NotEnoughItemsError,
     RailsearchError,
@@ -31,7 +30,6 @@ __all__ = [
     "FingerprintError",
     "Index",
     "InvalidInputError",
-    "MissingExtraError",
     "MixtureOfLogits",
     "ModelFolderError",
     "NotEnoughItemsError",

@@ -5,8 +5,7 @@ RailsearchError
 │   └── NotEnoughItemsError  fewer items than the k that was asked for
 ├── ModelFolderError         (also a ValueError) a model folder that is absent, damaged or foreign
 │   └── FingerprintError     the model is intact, but not the one that was expected
-├── TrainingError            (also a RuntimeError) training went wrong; the best weights so far were kept
-└── MissingExtraError        (also an ImportError) an optional dependency is not installed
+└── TrainingError            (also a RuntimeError) training went wrong; the best weights so far were kept
 """
 
 
@@ -32,7 +31,3 @@ class FingerprintError(ModelFolderError):
 
 class TrainingError(RailsearchError, RuntimeError):
     """Training went wrong; the best weights so far were kept."""
-
-
-class MissingExtraError(RailsearchError, ImportError):
-    """An optional dependency is not installed."""

@@ -118,11 +118,11 @@ class Index:
         if k > len(self):
             raise NotEnoughItemsError(f"k is {k} but the index holds {len(self)} items; ask for k <= {len(self)}.")
         strategy = BruteForce() if strategy is None else strategy
-        if not isinstance(strategy, Strategy):
+        if isinstance(strategy, type) or not isinstance(strategy, Strategy):
             raise InvalidInputError(f"strategy is {strategy!r}; give a strategy such as BruteForce().")
         query_parts = self._query_parts(queries, user_ids)
         excluded = None if exclude is None else self._exclusions(exclude, len(query_parts), k, pad=pad)
-        found = strategy.find(self._similarity, query_parts, self._item_parts, k, excluded=excluded)
+        found = strategy.find_rows(self._similarity, query_parts, self._item_parts, k, excluded=excluded)
         if bool(found.scores.isnan().any()):
             raise InvalidInputError("scores overflow: some embeddings are too large; scale them down.")
         is_missing = found.scores == -torch.inf  # (B, K)

@@ -24,7 +24,7 @@ class Found:
 class Strategy(Protocol):
     """A way to find the k best rows."""
 
-    def find(
+    def find_rows(
         self,
         similarity: Similarity,
         query_parts: QueryParts,
@@ -41,7 +41,7 @@ class Strategy(Protocol):
 class BruteForce:
     """Score every item: exact, and the measure of every other strategy."""
 
-    def find(
+    def find_rows(
         self,
         similarity: Similarity,
         query_parts: QueryParts,

@@ -39,7 +39,7 @@ def decompose(matrix: ArrayLike, rank: int, epsilon: float = 1e-6) -> Decomposit
 
     >>> identity = torch.eye(6)                 # rank 6: the truncated products are full of zeros
     >>> mixture = decompose(identity, rank=1)
-    >>> mixture.error < 1e-6, torch.linalg.matrix_rank(mixture.first).item()
+    >>> mixture.error < 1e-6, torch.linalg.matrix_rank(mixture.second).item()
     (True, 1)
 
     Raises:

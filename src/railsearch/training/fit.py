@@ -155,7 +155,7 @@ def fit_similarity(
                 logger.info("%s", reports[-1])
                 if best_epoch == 0 or _is_better(validation, reports[best_epoch - 1].validation):
                     best_weights, best_epoch = copy.deepcopy(similarity.state_dict()), epoch
-                progress.finish_epoch(validation)
+                progress.finish_epoch(epoch, validation)
                 if patience is not None and epoch - best_epoch >= patience:
                     break
         finally:

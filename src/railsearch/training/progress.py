@@ -13,9 +13,8 @@ class TrainingProgress:
     """Counts steps; drawn on standard error, so that a command's output stays clean."""
 
     def __init__(self, num_steps: int, *, is_shown: bool | None) -> None:
-        self._epoch = 1
         self._bar = Progress(
-            TextColumn("epoch {task.fields[epoch]}"),
+            TextColumn("{task.fields[epoch]} epochs"),
             BarColumn(),
             MofNCompleteColumn(),
             TextColumn("loss {task.fields[loss]:.3f}{task.fields[quality]}"),
@@ -24,9 +23,8 @@ class TrainingProgress:
             TimeRemainingColumn(),
             console=Console(stderr=True),
             disable=not (sys.stderr.isatty() if is_shown is None else is_shown),
-            transient=True,
         )
-        self._task = self._bar.add_task("train", total=num_steps, epoch=self._epoch, loss=math.nan, quality="")
+        self._task = self._bar.add_task("train", total=num_steps, epoch=0, loss=math.nan, quality="")
 
     def __enter__(self) -> Self:
         self._bar.start()
@@ -41,8 +39,7 @@ class TrainingProgress:
         """Count one step."""
         self._bar.update(self._task, advance=1, loss=loss)
 
-    def finish_epoch(self, validation: dict[str, float] | None) -> None:
-        """Count one epoch, and show the latest validation figures."""
-        self._epoch += 1
+    def finish_epoch(self, epoch: int, validation: dict[str, float] | None) -> None:
+        """Show how many epochs are done, and the latest validation figures."""
         quality = "" if validation is None else f"  HR@10 {validation['HR@10']:.3f}"
-        self._bar.update(self._task, epoch=self._epoch, quality=quality)
+        self._bar.update(self._task, epoch=epoch, quality=quality)

@@ -1,0 +1,257 @@
+"""Index and strategies against brute force over fp64 scores, with ids, exclusions and bad input."""
+
+import numpy as np
+import pytest
+import torch
+from hypothesis import given
+from hypothesis import strategies as st
+
+from railsearch import BruteForce, DotProduct, Index, InvalidInputError, MixtureOfLogits, NotEnoughItemsError
+from railsearch.similarity import ItemParts, Similarity
+from tests.conftest import KINDS, make_similarity
+
+NUM_ITEMS = 20
+
+
+@pytest.fixture
+def items(generator: torch.Generator) -> torch.Tensor:
+    return torch.randn(NUM_ITEMS, 6, generator=generator)
+
+
+@pytest.fixture
+def queries(generator: torch.Generator) -> torch.Tensor:
+    return torch.randn(3, 6, generator=generator)
+
+
+@torch.no_grad()
+def fp64_scores(similarity: Similarity, queries: torch.Tensor, items: torch.Tensor) -> torch.Tensor:
+    assert isinstance(similarity, torch.nn.Module)
+    double = similarity.double()
+    scores = double.score(double.query_parts(queries.double()), double.item_parts(items.double()))
+    similarity.float()
+    return scores
+
+
+@given(
+    seed=st.integers(0, 2**31 - 1),
+    kind=st.sampled_from(KINDS),
+    k=st.integers(1, 9),
+    num_excluded=st.integers(0, 11),
+)
+def test_brute_force_is_exact(seed: int, kind: str, k: int, num_excluded: int) -> None:
+    similarity = make_similarity(kind)
+    generator = torch.Generator().manual_seed(seed)
+    items, queries = torch.randn(NUM_ITEMS, 6, generator=generator), torch.randn(3, 6, generator=generator)
+    ids = torch.randperm(1000, generator=generator)[:NUM_ITEMS]
+    gone = [ids[torch.randperm(NUM_ITEMS, generator=generator)[:num_excluded]] for _ in range(3)]
+    result = Index.build(similarity, items, ids).search(queries, k, BruteForce(), exclude=gone)
+    expected = fp64_scores(similarity, queries, items)
+    for query in range(3):
+        allowed = [row for row in range(NUM_ITEMS) if int(ids[row]) not in gone[query].tolist()]
+        best = sorted(allowed, key=lambda row: -float(expected[query, row]))[:k]
+        torch.testing.assert_close(result.scores[query].double(), expected[query, best], rtol=1e-5, atol=2e-5)
+        returned = [ids.tolist().index(item) for item in result.ids[query].tolist()]
+        torch.testing.assert_close(result.scores[query].double(), expected[query, returned], rtol=1e-5, atol=2e-5)
+        assert len(set(returned)) == k
+        assert set(returned) <= set(allowed)
+    assert bool(result.is_exact.all())
+    assert bool((result.gap == 0).all())
+    assert result.num_certified.tolist() == [k] * 3
+    assert result.num_scored.tolist() == [NUM_ITEMS] * 3
+
+
+def test_permuted_items_give_the_same_answer(
+    similarity: Similarity, items: torch.Tensor, queries: torch.Tensor
+) -> None:
+    ids = torch.arange(NUM_ITEMS) * 3
+    order = torch.randperm(NUM_ITEMS, generator=torch.Generator().manual_seed(5))
+    first = Index.build(similarity, items, ids).search(queries, 6)
+    second = Index.build(similarity, items[order], ids[order]).search(queries, 6)
+    assert torch.equal(first.ids, second.ids)
+    torch.testing.assert_close(first.scores, second.scores)
+
+
+def test_ties_go_to_the_smaller_id() -> None:
+    items = torch.ones(NUM_ITEMS, 2)
+    ids = torch.arange(NUM_ITEMS).flip(0) + 100
+    result = Index.build(DotProduct(dim=2), items, ids).search(torch.ones(1, 2), 4)
+    assert result.ids.tolist() == [[100, 101, 102, 103]]
+
+
+def test_result_unpacks_like_faiss(items: torch.Tensor, queries: torch.Tensor) -> None:
+    scores, ids = Index.build(DotProduct(dim=6), items).search(queries, 2)
+    assert scores.dtype == torch.float32
+    assert ids.dtype == torch.int64
+    assert scores.shape == ids.shape == (3, 2)
+
+
+def test_arrays_lists_and_low_precision_are_welcome(items: torch.Tensor, queries: torch.Tensor) -> None:
+    mol = make_similarity("mixture")
+    expected = Index.build(mol, items).search(queries, 5)
+    read_only = items.numpy().copy()
+    read_only.flags.writeable = False
+    for given_items, given_queries in (
+        (items.numpy(), queries.numpy()),
+        (read_only, queries.tolist()),
+        (items.double(), queries.double().numpy()),
+        (np.asfortranarray(items.numpy()), queries.numpy()[::-1][::-1]),
+    ):
+        found = Index.build(mol, given_items).search(given_queries, 5)
+        assert torch.equal(found.ids, expected.ids)
+    half = Index.build(mol, items.half()).search(queries.half(), 5)
+    torch.testing.assert_close(half.scores, expected.scores, rtol=0.05, atol=0.2)
+
+
+def test_ready_parts(items: torch.Tensor, queries: torch.Tensor) -> None:
+    mol = make_similarity("mixture")
+    expected = Index.build(mol, items).search(queries, 5)
+    with torch.no_grad():
+        index = Index.build(mol, mol.item_parts(items))
+        found = index.search(index.similarity.query_parts(queries), 5)
+    assert torch.equal(found.ids, expected.ids)
+
+
+def test_index_is_safe_from_later_training(items: torch.Tensor, queries: torch.Tensor) -> None:
+    mol = make_similarity("mixture")
+    index = Index.build(mol, items)
+    before, name = index.search(queries, 5), index.fingerprint
+    assert isinstance(mol, MixtureOfLogits)
+    mol.reset_parameters(torch.Generator().manual_seed(9))
+    after = index.search(queries, 5)
+    assert torch.equal(before.ids, after.ids)
+    assert torch.equal(before.scores, after.scores)
+    assert index.fingerprint == name
+
+
+def test_training_mode_does_not_leak_dropout_into_the_index(items: torch.Tensor, queries: torch.Tensor) -> None:
+    mol = make_similarity("mixture")
+    expected = Index.build(mol, items).search(queries, 5)
+    found = Index.build(mol.train(True), items).search(queries, 5)
+    assert torch.equal(found.scores, expected.scores)
+    assert mol.training
+
+
+def test_many_batches_at_build() -> None:
+    items = torch.randn(20_000, 6, generator=torch.Generator().manual_seed(0))
+    mol = make_similarity("mixture")
+    index = Index.build(mol, items)
+    result = index.search(items[-3:], 3)
+    expected = fp64_scores(mol, items[-3:], items).sort(dim=1, descending=True).values[:, :3]
+    torch.testing.assert_close(result.scores.double(), expected, rtol=1e-5, atol=2e-5)
+
+
+def test_exclude_forms(items: torch.Tensor, queries: torch.Tensor) -> None:
+    index = Index.build(DotProduct(dim=6), items)
+    best = index.search(queries, 1).ids
+    padded = torch.cat([best, torch.full((3, 2), -1)], dim=1)
+    ragged = [best[0].tolist(), [*best[1].tolist(), 999_999], best[2].numpy()]
+    expected = index.search(queries, 2).ids[:, 1:]
+    for exclude in (best, padded, padded.numpy(), ragged, [best[0], best[1].repeat(5), best[2]]):
+        assert torch.equal(index.search(queries, 1, exclude=exclude).ids, expected)
+    nothing = index.search(queries, 1, exclude=[[], [], []])
+    assert torch.equal(nothing.ids, best)
+
+
+def test_exclusion_that_leaves_too_few(items: torch.Tensor, queries: torch.Tensor) -> None:
+    index = Index.build(DotProduct(dim=6), items)
+    exclude = [list(range(18)), [], []]
+    with pytest.raises(NotEnoughItemsError, match=r"k is 3 but exclude leaves query 0 only 2 of 20 items.*pad=True"):
+        index.search(queries, 3, exclude=exclude)
+    padded = index.search(queries, 3, exclude=exclude, pad=True)
+    assert set(padded.ids[0, :2].tolist()) == {18, 19}
+    assert padded.ids[0, 2] == -1
+    assert padded.scores[0, 2] == -torch.inf
+    assert bool(padded.is_exact.all())
+    assert padded.gap.tolist() == [0.0, 0.0, 0.0]
+    assert padded.num_certified.tolist() == [2, 3, 3]
+
+
+def test_user_ids(items: torch.Tensor, queries: torch.Tensor) -> None:
+    mol = make_similarity("mixture-user")
+    index = Index.build(mol, items)
+    known = index.search(queries, 5, user_ids=[0, 1, 2])
+    unknown = index.search(queries, 5, user_ids=[-1, -1, -1])
+    assert torch.equal(index.search(queries, 5).scores, unknown.scores)
+    assert not torch.equal(known.scores, unknown.scores)
+    with pytest.raises(InvalidInputError, match=r"user_ids has shape \(2,\) but there are 3 queries"):
+        index.search(queries, 5, user_ids=[0, 1])
+    with pytest.raises(InvalidInputError, match="user_ids was given but"):
+        Index.build(make_similarity("mixture"), items).search(queries, 5, user_ids=[0, 1, 2])
+
+
+def test_no_queries(items: torch.Tensor) -> None:
+    result = Index.build(DotProduct(dim=6), items).search(torch.empty(0, 6), 4)
+    assert result.ids.shape == (0, 4)
+    assert len(result) == 0
+
+
+NAN = float("nan")
+
+
+@pytest.mark.parametrize(
+    ("items", "ids", "message"),
+    [
+        (torch.zeros(0, 6), None, "items holds 0 rows"),
+        (torch.zeros(4, 5), None, r"items has shape \(4, 5\) but \(rows, 6\) is needed"),
+        (torch.zeros(6), None, r"items has shape \(6,\) but \(rows, 6\) is needed; add the batch dimension"),
+        (
+            torch.tensor([[0.0] * 6, [NAN] * 6]),
+            None,
+            "items has NaN or infinite values in 1 of 2 rows, the first is row 1",
+        ),
+        (torch.full((3, 6), float("inf")), None, "in 3 of 3 rows, the first is row 0"),
+        (torch.zeros(2, 6, dtype=torch.int64), None, "give floating-point embeddings"),
+        ([["a"] * 6], None, "array or tensor of numbers"),
+        (torch.zeros(3, 6), [1, 2], r"ids has shape \(2,\) but there are 3 items"),
+        (torch.zeros(3, 6), [4, 9, 4], "ids holds 4 more than once, at rows 0 and 2"),
+        (torch.zeros(3, 6), [4, -9, 4], "ids holds -9 at row 1; ids must be 0 or greater"),
+        (torch.zeros(3, 6), [1.0, 2.0, 3.0], "give integers"),
+        (torch.zeros(1, 6), np.array([2**63], dtype=np.uint64), "must fit into int64"),
+    ],
+)
+def test_bad_corpus(items: torch.Tensor, ids: object, message: str) -> None:
+    with pytest.raises(InvalidInputError, match=message):
+        Index.build(DotProduct(dim=6), items, ids)
+
+
+@pytest.mark.parametrize(
+    ("queries", "k", "options", "message"),
+    [
+        (torch.zeros(2, 6), 0, {}, "k is 0; ask for k >= 1"),
+        (torch.zeros(2, 6), 2.0, {}, "k is 2.0; give a whole number"),
+        (torch.zeros(2, 6), True, {}, "k is True"),
+        (torch.zeros(2, 6), 21, {}, "k is 21 but the index holds 20 items; ask for k <= 20"),
+        (torch.zeros(2, 7), 1, {}, r"queries has shape \(2, 7\) but \(rows, 6\) is needed"),
+        (torch.zeros(6), 1, {}, r"queries\[None\]"),
+        (torch.full((2, 6), NAN), 1, {}, "queries has NaN or infinite values in 2 of 2 rows"),
+        (torch.zeros(2, 6), 1, {"strategy": "brute"}, "strategy is 'brute'; give a strategy such as BruteForce"),
+        (torch.zeros(2, 6), 1, {"exclude": [[1]]}, "exclude has 1 lists but there are 2 queries"),
+        (torch.zeros(2, 6), 1, {"exclude": [[1], [[2]]]}, r"exclude\[1\] has shape \(1, 1\)"),
+        (torch.zeros(2, 6), 1, {"exclude": [[1.5], [2]]}, r"exclude\[0\] holds"),
+        (torch.zeros(2, 6), 1, {"exclude": 3}, "exclude is a int"),
+    ],
+)
+def test_bad_search(items: torch.Tensor, queries: torch.Tensor, k: int, options: dict, message: str) -> None:
+    index = Index.build(DotProduct(dim=6), items)
+    with pytest.raises(InvalidInputError, match=message):
+        index.search(queries, k, **options)
+
+
+def test_overflow_is_an_error_not_an_answer() -> None:
+    index = Index.build(DotProduct(dim=2), torch.tensor([[3e38, 3e38], [1.0, 1.0]]))
+    with pytest.raises(InvalidInputError, match="overflow"):
+        index.search(torch.tensor([[3e38, -3e38]]), 1)
+
+
+def test_foreign_parts_are_refused(items: torch.Tensor, queries: torch.Tensor) -> None:
+    mol, other = make_similarity("mixture"), make_similarity("mixture-pair")
+    with pytest.raises(InvalidInputError, match=r"item components has shape \(20, 3, 4\) but \(rows, 2, 4\)"):
+        Index.build(mol, other.item_parts(items))
+    index = Index.build(mol, items)
+    with pytest.raises(InvalidInputError, match="query components has shape"):
+        index.search(other.query_parts(queries), 1)
+    parts = mol.item_parts(items)
+    with pytest.raises(InvalidInputError, match="item gate has 19 rows but its components have 20"):
+        Index.build(mol, ItemParts(parts.components, parts.gate[:-1]))
+    with pytest.raises(InvalidInputError, match="has a item gate but the item parts have none"):
+        Index.build(mol, ItemParts(parts.components, None)).search(queries, 1)

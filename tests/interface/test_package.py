@@ -1,0 +1,85 @@
+"""The package as users meet it: names, import cost, README, doctests, versions."""
+
+import doctest
+import importlib
+import pkgutil
+import re
+import subprocess
+import sys
+import tomllib
+from pathlib import Path
+
+import pytest
+
+import railsearch
+
+ROOT = Path(__file__).parents[2]
+README = (ROOT / "README.md").read_text()
+
+
+def test_public_names_are_complete_sorted_and_real() -> None:
+    names = railsearch.__all__
+    assert names == sorted(names, key=lambda name: (name.islower(), name))
+    assert all(hasattr(railsearch, name) for name in names)
+    for name in ("MixtureOfLogits", "DotProduct", "Index", "BruteForce", "SearchResult", "fit_similarity", "decompose"):
+        assert name in names
+
+
+def test_public_names_are_documented() -> None:
+    for name in railsearch.__all__:
+        assert getattr(railsearch, name).__doc__, name
+
+
+def test_version_is_stated_once() -> None:
+    stated = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]["version"]
+    assert railsearch.__version__ == stated
+    assert f"## [{stated}]" in (ROOT / "CHANGELOG.md").read_text()
+
+
+def test_import_is_quiet_and_lean() -> None:
+    code = (
+        "import sys, logging, torch; state = torch.get_rng_state(); import railsearch;"
+        "assert not logging.getLogger().handlers;"
+        "assert torch.equal(state, torch.get_rng_state());"
+        "assert not torch.cuda.is_initialized();"
+        "heavy = {'typer', 'polars', 'matplotlib', 'faiss', 'transformers', 'pydantic'} & set(sys.modules);"
+        "assert not heavy, heavy"
+    )
+    completed = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
+    assert (completed.returncode, completed.stdout, completed.stderr) == (0, "", "")
+
+
+@pytest.mark.parametrize("module", [info.name for info in pkgutil.walk_packages(railsearch.__path__, "railsearch.")])
+def test_doctests(module: str) -> None:
+    assert doctest.testmod(importlib.import_module(module)).failed == 0
+
+
+def code_blocks() -> list[str]:
+    return re.findall(r"```python\n(.*?)```", README, flags=re.DOTALL)
+
+
+def test_readme_code_runs(tmp_path: Path) -> None:
+    blocks = code_blocks()
+    assert len(blocks) >= 3
+    for block in blocks:
+        completed = subprocess.run(
+            [sys.executable, "-W", "error", "-c", block], cwd=tmp_path, capture_output=True, text=True, check=False
+        )
+        assert completed.returncode == 0, f"{block}\n{completed.stderr}"
+
+
+def test_quickstart_is_short() -> None:
+    lines = [line for line in code_blocks()[0].splitlines() if line.strip()]
+    assert len(lines) <= 12
+
+
+def test_readme_lists_every_module() -> None:
+    listed = set(re.findall(r"^[│ ├└─]*([\w.-]+\.py) ", README, flags=re.MULTILINE))
+    present = {path.name for path in Path(railsearch.__file__).parent.rglob("*.py")} - {"__init__.py"}
+    assert present <= listed, present - listed
+
+
+def test_no_unsafe_call_in_the_package() -> None:
+    unsafe = re.compile(r"torch\.load\(|\bpickle\b|(?<!\.)\beval\(|\bexec\(|shell=True|os\.system")
+    for path in Path(railsearch.__file__).parent.rglob("*.py"):
+        assert not unsafe.search(path.read_text()), path

@@ -1,0 +1,104 @@
+"""Blocked scoring gives the answers of plain scoring, for every block and batch size."""
+
+import torch
+from hypothesis import given
+from hypothesis import strategies as st
+
+from railsearch.scoring import Exclusions, RunningBest, reference, score_candidates, select_best, target_ranks, top_k
+from tests.conftest import KINDS, make_similarity
+
+SEEDS = st.integers(0, 2**31 - 1)
+
+
+def expected_order(scores: list[float]) -> list[int]:
+    return sorted(range(len(scores)), key=lambda column: (-scores[column], column))
+
+
+@given(
+    rows=st.lists(
+        st.lists(st.sampled_from([0.0, -0.0, 1.0, 2.0, -1.0, float("-inf")]), min_size=7, max_size=7),
+        min_size=1,
+        max_size=4,
+    ),
+    k=st.integers(1, 7),
+)
+def test_selection_is_by_score_then_smaller_column(rows: list[list[float]], k: int) -> None:
+    scores, columns = select_best(torch.tensor(rows), k)
+    assert columns.tolist() == [expected_order(row)[:k] for row in rows]
+    assert scores.tolist() == [[row[column] for column in expected_order(row)[:k]] for row in rows]
+
+
+@given(seed=SEEDS, num_rows=st.integers(1, 40), chunk=st.integers(1, 12), k=st.integers(1, 40))
+def test_chunks_do_not_change_the_selection(seed: int, num_rows: int, chunk: int, k: int) -> None:
+    k = min(k, num_rows)
+    scores = torch.randint(0, 6, (3, num_rows), generator=torch.Generator().manual_seed(seed)).float()
+    best = RunningBest(k)
+    for first in range(0, num_rows, chunk):
+        best.update(scores[:, first : first + chunk], first)
+    whole = select_best(scores, k)
+    assert torch.equal(best.result()[0], whole[0])
+    assert torch.equal(best.result()[1], whole[1])
+
+
+@given(seed=SEEDS, kind=st.sampled_from(KINDS), pairs_per_block=st.integers(1, 200), num_queries=st.integers(1, 70))
+def test_blocks_do_not_change_scores(seed: int, kind: str, pairs_per_block: int, num_queries: int) -> None:
+    similarity = make_similarity(kind)
+    generator = torch.Generator().manual_seed(seed)
+    query_parts = similarity.query_parts(torch.randn(num_queries, 6, generator=generator))
+    item_parts = similarity.item_parts(torch.randn(23, 6, generator=generator))
+    whole = similarity.score(query_parts, item_parts)
+    scores, rows = top_k(similarity, query_parts, item_parts, k=23, pairs_per_block=pairs_per_block)
+    torch.testing.assert_close(scores, whole.gather(1, rows), rtol=1e-5, atol=1e-4)
+    assert bool((scores[:, 1:] <= scores[:, :-1]).all())
+    assert torch.equal(rows.sort(dim=1).values, torch.arange(23).expand(num_queries, 23))
+    own = score_candidates(similarity, query_parts, item_parts, rows[:, :5], pairs_per_block=pairs_per_block)
+    torch.testing.assert_close(own, scores[:, :5], rtol=1e-5, atol=1e-4)
+
+
+@given(seed=SEEDS, kind=st.sampled_from(KINDS))
+def test_batch_equals_single(seed: int, kind: str) -> None:
+    similarity = make_similarity(kind)
+    generator = torch.Generator().manual_seed(seed)
+    query_parts = similarity.query_parts(torch.randn(5, 6, generator=generator))
+    item_parts = similarity.item_parts(torch.randn(17, 6, generator=generator))
+    together, _ = top_k(similarity, query_parts, item_parts, k=4)
+    for row in range(5):
+        alone, _ = top_k(similarity, query_parts[row : row + 1], item_parts, k=4)
+        torch.testing.assert_close(alone[0], together[row], rtol=1e-5, atol=1e-4)
+
+
+@given(seed=SEEDS, num_items=st.integers(1, 30), num_excluded=st.integers(0, 30))
+def test_ranks_and_exclusions_against_a_plain_sort(seed: int, num_items: int, num_excluded: int) -> None:
+    similarity = make_similarity("dot")
+    generator = torch.Generator().manual_seed(seed)
+    # Small whole numbers are summed without rounding, so that ties are common and exact.
+    query_parts = similarity.query_parts(torch.randint(-1, 2, (3, 6), generator=generator).float())
+    item_parts = similarity.item_parts(torch.randint(-1, 2, (num_items, 6), generator=generator).float())
+    lists = [torch.randperm(num_items, generator=generator)[:num_excluded] for _ in range(3)]
+    excluded = Exclusions.from_lists(lists, device=torch.device("cpu"))
+    targets = torch.randint(num_items, (3,), generator=generator)
+    ranks = target_ranks(similarity, query_parts, item_parts, targets, excluded=excluded, pairs_per_block=7)
+    scores, rows = top_k(similarity, query_parts, item_parts, num_items, excluded=excluded)
+    whole = score_candidates(similarity, query_parts, item_parts, torch.arange(num_items).expand(3, num_items))
+    for query in range(3):
+        gone = set(lists[query].tolist())
+        allowed = [row for row in range(num_items) if row not in gone]
+        best = sorted(allowed, key=lambda row: (-float(whole[query, row]), row))
+        count = len(allowed)
+        assert rows[query, :count].tolist() == best
+        assert bool((scores[query, count:] == -torch.inf).all())
+        target = int(targets[query])
+        rivals = [row for row in allowed if row != target]
+        key = (-float(whole[query, target]), target)
+        assert int(ranks[query]) == 1 + sum((-float(whole[query, row]), row) < key for row in rivals)
+
+
+def test_selection_spans_many_chunks() -> None:
+    similarity = make_similarity("cosine")
+    generator = torch.Generator().manual_seed(0)
+    query_parts = similarity.query_parts(torch.randn(2, 6, generator=generator))
+    item_parts = similarity.item_parts(torch.randn(2 * reference.ROWS_PER_SELECTION + 3, 6, generator=generator))
+    scores, rows = top_k(similarity, query_parts, item_parts, k=50)
+    expected = similarity.score(query_parts, item_parts)
+    torch.testing.assert_close(scores, expected.sort(dim=1, descending=True).values[:, :50])
+    assert int(rows.max()) > reference.ROWS_PER_SELECTION

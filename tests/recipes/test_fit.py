@@ -1,0 +1,258 @@
+"""fit_similarity: the loss is the paper's, training finds the planted truth, and is repeatable bit for bit."""
+
+import itertools
+
+import pytest
+import torch
+import torch.nn.functional as F  # noqa: N812
+
+from railsearch import DotProduct, InvalidInputError, MixtureOfLogits, TrainingError, fit_similarity, load_balance_loss
+from railsearch.data import World, make_world
+from railsearch.similarity import Similarity
+from railsearch.training import FitReport
+from railsearch.training.losses import backward_sampled_softmax
+from tests.conftest import make_similarity
+
+
+@pytest.fixture(scope="module")
+def world() -> World:
+    return make_world(
+        num_users=300, num_items=200, num_interests=2, num_aspects=1, taste_dim=3, likes_per_user=10, temperature=0.02
+    )
+
+
+def small(seed: int = 0, **options: object) -> MixtureOfLogits:
+    mol = MixtureOfLogits(
+        query_dim=6, item_dim=3, num_query_components=4, num_item_components=2, component_dim=4, projection_dim=32,
+        gate_dim=16, temperature=0.1, **options,
+    )  # fmt: skip
+    mol.reset_parameters(torch.Generator().manual_seed(seed))
+    return mol
+
+
+def fit(world: World, mol: Similarity, **options: object) -> FitReport:
+    settings = {
+        "epochs": 2,
+        "batch_size": 64,
+        "num_negatives": 32,
+        "validation_pairs": world.validation_pairs,
+    } | options
+    return fit_similarity(mol, world.query_embeddings, world.item_embeddings, world.train_pairs, **settings)
+
+
+@pytest.mark.parametrize("kind", ["mixture", "mixture-1x1", "mixture-uniform", "mixture-pair"])
+@pytest.mark.parametrize("pairs_per_block", [1, 7, 10_000])
+def test_blocked_gradient_is_the_plain_gradient(kind: str, pairs_per_block: int) -> None:
+    mol = make_similarity(kind)
+    assert isinstance(mol, MixtureOfLogits)
+    mol.double()
+    generator = torch.Generator().manual_seed(0)
+    queries, positives, negatives = (
+        torch.randn(count, 6, generator=generator, dtype=torch.float64) for count in (5, 5, 4)
+    )
+    is_masked = torch.zeros(5, 4, dtype=torch.bool)
+    is_masked[2, 1] = is_masked[3, 0] = True
+
+    query_parts, positive_parts, negative_parts = (
+        mol.query_parts(queries),
+        mol.item_parts(positives),
+        mol.item_parts(negatives),
+    )
+    every = mol.compare(query_parts, positive_parts)
+    own = torch.arange(5)
+    logits = torch.cat(
+        [every.scores[own, own][:, None], mol.score(query_parts, negative_parts).masked_fill(is_masked, -torch.inf)], 1
+    )
+    loss = F.cross_entropy(logits, torch.zeros(5, dtype=torch.int64))
+    balance = load_balance_loss(every.gate_weights[own, own])
+    (loss + 0.3 * balance).backward()
+    expected = {
+        name: parameter.grad.clone() for name, parameter in mol.named_parameters() if parameter.grad is not None
+    }
+    mol.zero_grad()
+
+    found = backward_sampled_softmax(
+        mol, mol.query_parts(queries), mol.item_parts(positives), mol.item_parts(negatives),
+        is_masked=is_masked, balance_weight=0.3, pairs_per_block=pairs_per_block,
+    )  # fmt: skip
+    assert found.softmax == pytest.approx(loss.item(), abs=1e-12)
+    assert found.balance == pytest.approx(balance.item(), abs=1e-12)
+    for name, parameter in mol.named_parameters():
+        if name in expected:
+            torch.testing.assert_close(parameter.grad, expected[name], msg=name)
+    assert any(bool((gradient != 0).any()) for gradient in expected.values())
+
+
+def test_blocked_gradient_with_in_batch_negatives() -> None:
+    mol = make_similarity("mixture")
+    assert isinstance(mol, MixtureOfLogits)
+    mol.double()
+    generator = torch.Generator().manual_seed(1)
+    queries, positives = (torch.randn(5, 6, generator=generator, dtype=torch.float64) for _ in range(2))
+    F.cross_entropy(mol(queries, positives), torch.arange(5)).backward()
+    expected = {name: parameter.grad.clone() for name, parameter in mol.named_parameters()}
+    mol.zero_grad()
+    parts = mol.item_parts(positives)
+    backward_sampled_softmax(
+        mol, mol.query_parts(queries), parts, parts,
+        is_masked=torch.eye(5, dtype=torch.bool), balance_weight=0.0, pairs_per_block=10,
+    )  # fmt: skip
+    for name, parameter in mol.named_parameters():
+        torch.testing.assert_close(parameter.grad, expected[name], msg=name)
+
+
+@pytest.mark.parametrize("negatives", ["uniform", "in_batch"])
+def test_finds_the_planted_truth(world: World, negatives: str) -> None:
+    mol = small()
+    report = fit(world, mol, negatives=negatives, epochs=30, learning_rate=0.02, patience=10)
+    losses = [epoch.loss for epoch in report.epochs]
+    assert losses[-1] < 0.75 * losses[0]
+    assert report.best.validation is not None
+    assert report.best.validation["MRR"] == max(epoch.validation["MRR"] for epoch in report.epochs)
+    assert report.best.validation["HR@10"] > 0.45  # chance: 0.05
+    assert not mol.training
+
+
+@pytest.mark.parametrize("negatives", ["uniform", "in_batch"])
+def test_same_seed_same_weights(world: World, negatives: str) -> None:
+    first, second, other = small(), small(), small()
+    torch.manual_seed(1)
+    reports = [fit(world, first, seed=3, negatives=negatives)]
+    torch.manual_seed(2)  # the caller's own randomness does not matter
+    reports.append(fit(world, second, seed=3, negatives=negatives))
+    fit(world, other, seed=4, negatives=negatives)
+    for name, tensor in first.state_dict().items():
+        assert torch.equal(tensor, second.state_dict()[name]), name
+    assert [epoch.loss for epoch in reports[0].epochs] == [epoch.loss for epoch in reports[1].epochs]
+    assert any(not torch.equal(tensor, other.state_dict()[name]) for name, tensor in first.state_dict().items())
+
+
+def test_leaves_the_caller_s_randomness_alone(world: World) -> None:
+    mol = small()
+    torch.manual_seed(5)
+    expected = torch.rand(3)
+    torch.manual_seed(5)
+    fit(world, mol, epochs=1)
+    assert torch.equal(torch.rand(3), expected)
+
+
+def test_keeps_the_best_epoch(world: World) -> None:
+    mol = small()
+    report = fit(world, mol, epochs=6, learning_rate=0.05)
+    again = small()
+    fit(world, again, epochs=report.best_epoch, learning_rate=0.05)
+    for name, tensor in mol.state_dict().items():
+        assert torch.equal(tensor, again.state_dict()[name]), name
+
+
+def test_without_validation_the_last_epoch_is_kept(world: World) -> None:
+    report = fit(world, small(), validation_pairs=None, epochs=3)
+    assert report.best_epoch == 3
+    assert [epoch.validation for epoch in report.epochs] == [None] * 3
+
+
+def test_patience_stops_early(world: World) -> None:
+    report = fit(world, small(), epochs=50, learning_rate=1e-9, patience=2)
+    assert len(report.epochs) == report.best_epoch + 2 < 50
+
+
+def test_validation_leaves_out_training_items(world: World) -> None:
+    # One query, whose training items are all but one of the corpus: the held-out one can only be first.
+    pairs = torch.tensor([[0, item] for item in range(1, 200)])
+    report = fit_similarity(
+        small(), world.query_embeddings[:1], world.item_embeddings, pairs, validation_pairs=[[0, 0]], epochs=1
+    )
+    assert report.best.validation["MRR"] == 1.0
+
+
+def test_user_table_learns(world: World) -> None:
+    mol = small(user_table_size=300, user_dropout=0.0)
+    before = mol.user_table.rows.weight.detach().clone()
+    fit(world, mol, user_ids=torch.arange(300), user_penalty_weight=0.0, learning_rate=0.01)
+    assert not torch.equal(before[1:], mol.user_table.rows.weight[1:])
+    assert bool((mol.user_table.rows.weight[0] == 0).all())
+    light = mol.user_table.rows.weight.norm()
+    heavy = small(user_table_size=300, user_dropout=0.0)
+    fit(world, heavy, user_ids=torch.arange(300), user_penalty_weight=100.0, learning_rate=0.01)
+    assert heavy.user_table.rows.weight.norm() < 0.5 * light
+
+
+def test_ready_components() -> None:
+    generator = torch.Generator().manual_seed(0)
+    mol = MixtureOfLogits(
+        num_query_components=2, num_item_components=2, component_dim=4, gate_inputs=["pair"], gate_dim=8,
+        query_projection="ready", item_projection="ready",
+    )  # fmt: skip
+    mol.reset_parameters(generator)
+    queries, items = torch.randn(20, 2, 4, generator=generator), torch.randn(30, 2, 4, generator=generator)
+    pairs = list(itertools.product(range(20), range(2)))
+    report = fit_similarity(mol, queries, items, pairs, epochs=10, learning_rate=0.05, num_negatives=8)
+    assert report.epochs[-1].loss < report.epochs[0].loss
+
+
+def test_divergence_is_an_error_that_keeps_the_weights(world: World) -> None:
+    mol = small()
+    before = {name: tensor.clone() for name, tensor in mol.state_dict().items()}
+    with pytest.raises(TrainingError, match=r"the loss is (nan|inf); lower learning_rate \(it is 1e\+30\)"):
+        fit(world, mol, learning_rate=1e30)
+    for name, tensor in mol.state_dict().items():
+        assert torch.equal(tensor, before[name]), name
+    assert not mol.training
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"epochs": 0}, "epochs is 0; ask for epochs >= 1"),
+        ({"batch_size": 0}, "batch_size is 0"),
+        ({"num_negatives": 0}, "num_negatives is 0"),
+        ({"learning_rate": 0.0}, "learning_rate is 0.0"),
+        ({"balance_weight": -1.0}, "balance_weight is -1.0; give a finite number of 0 or more"),
+        ({"negatives": "hard"}, "negatives is 'hard'; choose from: uniform, in_batch"),
+        ({"negatives": "in_batch", "batch_size": 1}, "in-batch negatives need at least 2 pairs"),
+        ({"patience": 1, "validation_pairs": None}, "patience was given without validation_pairs"),
+        (
+            {"validation_pairs": [[0, 200]]},
+            r"validation_pairs\[0\] names item row 200 but there are 200 item embeddings",
+        ),
+        ({"validation_pairs": [0, 1]}, r"validation_pairs has shape \(2,\)"),
+        ({"user_ids": [1, 2]}, r"user_ids has shape \(2,\) but there are 300 queries"),
+    ],
+)
+def test_bad_options(world: World, options: dict, message: str) -> None:
+    mol = small()
+    before = {name: tensor.clone() for name, tensor in mol.state_dict().items()}
+    with pytest.raises(InvalidInputError, match=message):
+        fit(world, mol, **options)
+    assert all(torch.equal(tensor, before[name]) for name, tensor in mol.state_dict().items())
+
+
+@pytest.mark.parametrize(
+    ("queries", "items", "pairs", "message"),
+    [
+        (torch.zeros(3, 5), torch.zeros(2, 3), [[0, 0]], r"query_embeddings has shape \(3, 5\) but \(rows, 6\)"),
+        (torch.zeros(3, 6), torch.full((2, 3), torch.nan), [[0, 0]], "item_embeddings has NaN"),
+        (torch.zeros(3, 6), torch.zeros(2, 3), torch.empty(0, 2), r"pairs has shape \(0, 2\)"),
+        (torch.zeros(3, 6), torch.zeros(2, 3), [[0, 0], [3, 0]], r"pairs\[1\] names query row 3 but there are 3 query"),
+        (torch.zeros(3, 6), torch.zeros(2, 3), [[0, -1]], r"pairs\[0\] names item row -1"),
+        (torch.zeros(3, 6), torch.zeros(2, 3), [[0.0, 1.0]], "pairs holds torch.float64 values; give integers"),
+    ],
+)
+def test_bad_data(queries: torch.Tensor, items: torch.Tensor, pairs: object, message: str) -> None:
+    with pytest.raises(InvalidInputError, match=message):
+        fit_similarity(small(), queries, items, pairs)
+
+
+def test_nothing_to_train() -> None:
+    with pytest.raises(InvalidInputError, match="DotProduct has no weights to train; train a MixtureOfLogits"):
+        fit_similarity(DotProduct(dim=2), torch.zeros(1, 2), torch.zeros(1, 2), [[0, 0]])
+
+
+def test_progress_bar_only_when_shown(world: World, capfd: pytest.CaptureFixture[str]) -> None:
+    fit(world, small(), epochs=1)
+    assert capfd.readouterr() == ("", "")
+    fit(world, small(), epochs=1, show_progress=True)
+    shown = capfd.readouterr()
+    assert shown.out == ""
+    assert "loss" in shown.err
+    assert "1 epochs" in shown.err
