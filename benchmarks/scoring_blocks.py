@@ -1,4 +1,4 @@
-"""What the block size of brute-force scoring costs: the reason for PAIRS_PER_BLOCK in scoring/reference.py.
+"""What the block size of brute-force scoring costs: the reason for VALUES_PER_BLOCK in scoring/reference.py.
 
 python benchmarks/scoring_blocks.py            the ML-20M shape of the paper, items 24,186
 python benchmarks/scoring_blocks.py --items 4000 --repeats 3
@@ -12,7 +12,7 @@ import torch
 
 from railsearch import MixtureOfLogits
 from railsearch.scoring import top_k
-from railsearch.scoring.reference import PAIRS_PER_BLOCK
+from railsearch.scoring.reference import VALUES_PER_BLOCK
 
 
 def main() -> None:
@@ -23,8 +23,7 @@ def main() -> None:
     options = parser.parse_args()
 
     generator = torch.Generator().manual_seed(0)
-    mol = MixtureOfLogits(query_dim=256, item_dim=256, component_dim=128).eval()
-    mol.reset_parameters(generator)
+    mol = MixtureOfLogits(query_dim=256, item_dim=256, component_dim=128, seed=0).eval()
     with torch.no_grad():
         query_parts = mol.query_parts(torch.randn(options.queries, 256, generator=generator))
         item_parts = mol.item_parts(torch.randn(options.items, 256, generator=generator))
@@ -40,7 +39,7 @@ def main() -> None:
 
     print(f"8 x 4 x 128, gate 128, {options.queries} queries, {options.items} items, fp32, "
           f"{torch.get_num_threads()} threads, {torch.backends.cpu.get_cpu_capability()}")  # fmt: skip
-    base = statistics.median(seconds[PAIRS_PER_BLOCK])
+    base = statistics.median(seconds[VALUES_PER_BLOCK // mol.values_per_pair])
     print(f"{'pairs a block':>14} {'median ms':>10} {'slowest ms':>11} {'ratio to default':>17}")
     for size in sizes:
         median = statistics.median(seconds[size])

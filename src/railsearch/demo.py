@@ -35,7 +35,7 @@ class WorldChapter:
     query_dim: int
     item_dim: int
     preference_rank: int
-    """Dimensions that a dot product would need for 99 % of the truth's variance."""
+    """Dimensions that a dot product would need for 99 % of the truth's sum of squares."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -144,7 +144,7 @@ def run_demo(
 def _cosine(world: World, seed: int) -> MixtureOfLogits:
     """A cosine of two learned towers, which is a mixture of 1 x 1 components, with a network on either side."""
     dim = world.query_embeddings.shape[1]
-    similarity = MixtureOfLogits(
+    return MixtureOfLogits(
         query_dim=dim,
         item_dim=world.item_embeddings.shape[1],
         num_query_components=1,
@@ -155,13 +155,12 @@ def _cosine(world: World, seed: int) -> MixtureOfLogits:
         item_dropout=0.0,
         gate_inputs=[],
         gate_dropout=0.0,
+        seed=seed,
     )
-    similarity.reset_parameters(torch.Generator().manual_seed(seed))
-    return similarity
 
 
 def _mixture(world: World, seed: int) -> MixtureOfLogits:
-    similarity = MixtureOfLogits(
+    return MixtureOfLogits(
         query_dim=world.query_embeddings.shape[1],
         item_dim=world.item_embeddings.shape[1],
         num_query_components=4,
@@ -171,9 +170,8 @@ def _mixture(world: World, seed: int) -> MixtureOfLogits:
         item_dropout=0.0,
         gate_dim=32,
         gate_dropout=0.0,
+        seed=seed,
     )
-    similarity.reset_parameters(torch.Generator().manual_seed(seed))
-    return similarity
 
 
 @torch.no_grad()

@@ -1,11 +1,14 @@
 """Folders that are there whole or not at all, whatever moment the process is killed at."""
 
+import logging
 import os
 import shutil
-import tempfile
+import uuid
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
+
+logger = logging.getLogger(__name__)
 
 
 @contextmanager
@@ -14,30 +17,39 @@ def new_folder(target: Path) -> Iterator[Path]:
 
     Everything is on disk before the name changes. A folder that was there before is moved aside and
     removed last, so that a kill between the two renames loses neither: `settled_folder` finds it.
-    After an exception in the block, `target` is as it was.
+    After an exception in the block, `target` is as it was. One writer at a time.
     """
+    target = target.resolve()
     target.parent.mkdir(parents=True, exist_ok=True)
-    written = Path(tempfile.mkdtemp(prefix=f".{target.name}.", suffix=".tmp", dir=target.parent))
+    written = target.with_name(f".{target.name}.{uuid.uuid4().hex}.tmp")
+    written.mkdir()
+    aside = _aside(target)
     try:
         yield written
         for file in written.iterdir():
             _sync(file)
         _sync(written)
+        if target.exists():
+            shutil.rmtree(aside, ignore_errors=True)
+            target.rename(aside)
+        written.rename(target)
     except BaseException:
         shutil.rmtree(written, ignore_errors=True)
+        if aside.exists() and not target.exists():
+            aside.rename(target)
         raise
-    aside = _aside(target)
-    if target.exists():
-        shutil.rmtree(aside, ignore_errors=True)
-        target.rename(aside)
-    written.rename(target)
     _sync(target.parent)
     shutil.rmtree(aside, ignore_errors=True)
 
 
 def settled_folder(target: Path) -> Path:
     """The folder to read: `target`, or the one before it where a kill fell between the two renames."""
-    return target if target.exists() or not _aside(target).exists() else _aside(target)
+    target = target.resolve()
+    aside = _aside(target)
+    if target.exists() or not aside.exists():
+        return target
+    logger.warning("%s is missing: saving it anew was interrupted; using what was there before, %s", target, aside)
+    return aside
 
 
 def _aside(target: Path) -> Path:

@@ -1,5 +1,6 @@
 """Turns what users bring (arrays, tensors, lists) into checked tensors, or says what is wrong with it."""
 
+import threading
 import warnings
 from collections.abc import Sequence
 from enum import StrEnum
@@ -15,29 +16,50 @@ from railsearch.errors import InvalidInputError
 Choice = TypeVar("Choice", bound=StrEnum)
 ArrayLike: TypeAlias = Tensor | npt.ArrayLike
 
+LARGEST_VALUE = 1e6
+"""Embeddings are usually near 1. Beyond this, squares of squares no longer fit into fp32, and scores turn to noise."""
+LARGEST_SEED = 2**63 - 1
+
+_warning_filters = threading.Lock()
+
 
 def as_tensor(values: ArrayLike, name: str) -> Tensor:
-    """Give the values as a tensor, sharing memory where that is possible."""
+    """Give the values as a tensor of numbers, sharing memory where that is possible."""
     if isinstance(values, Tensor):
+        if values.layout is not torch.strided or values.is_complex():
+            raise InvalidInputError(f"{name} is a {values.layout} tensor of {values.dtype}; give a dense, real one.")
         return values.detach()
-    array = np.asarray(values)
-    if array.dtype.kind not in "fiu":
+    if isinstance(values, np.ma.MaskedArray):
+        raise InvalidInputError(f"{name} is a masked array; fill or drop what is masked first.")
+    try:
+        array = np.asarray(values)
+    except (ValueError, TypeError, RuntimeError) as error:
+        raise InvalidInputError(f"{name} is not an array of numbers ({error}); give rows of equal length.") from error
+    if array.dtype.kind not in "fiu" or array.dtype.itemsize > 8:
         raise InvalidInputError(f"{name} holds {array.dtype} values; give an array or tensor of numbers.")
     if not array.dtype.isnative or any(stride < 0 for stride in array.strides):
         array = np.ascontiguousarray(array.astype(array.dtype.newbyteorder("=")))
-    with warnings.catch_warnings():
+    if array.flags.writeable:
+        return torch.from_numpy(array)
+    with _warning_filters, warnings.catch_warnings():
         # A read-only array (a memory map, say) is fine here: nothing in railsearch writes to its inputs.
         warnings.filterwarnings("ignore", message="The given NumPy array is not writable")
         return torch.from_numpy(array)
 
 
 def as_embeddings(values: ArrayLike, *, name: str, shape: tuple[int, ...]) -> Tensor:
-    """Check that the values are finite floats, one row of the given shape each."""
+    """Check that the values are finite floats of a sane size, one row of the given shape each."""
     tensor = as_tensor(values, name)
     if not tensor.is_floating_point():
         raise InvalidInputError(f"{name} holds {tensor.dtype} values; give floating-point embeddings.")
     check_rows(tensor, name=name, shape=shape)
     check_finite(tensor, name=name)
+    if tensor.numel() and float(torch.stack(torch.aminmax(tensor)).abs().max()) > LARGEST_VALUE:
+        row = int(tensor.flatten(1).abs().amax(dim=1).argmax())
+        raise InvalidInputError(
+            f"{name} has values as large as {float(tensor[row].abs().max()):g}, in row {row}; scale embeddings "
+            f"to at most {LARGEST_VALUE:g} (usually they are near 1)."
+        )
     return tensor
 
 
@@ -56,7 +78,7 @@ def check_rows(tensor: Tensor, *, name: str, shape: tuple[int, ...]) -> None:
 
 def check_finite(tensor: Tensor, *, name: str) -> None:
     """Check that no value is NaN or infinite, in one pass that allocates nothing."""
-    if tensor.numel() == 0 or bool(torch.isfinite(torch.stack(torch.aminmax(tensor))).all()):
+    if is_finite(tensor):
         return
     is_bad_row = ~torch.isfinite(tensor.flatten(1)).all(dim=1)  # (rows,)
     first = int(is_bad_row.nonzero()[0])
@@ -66,12 +88,17 @@ def check_finite(tensor: Tensor, *, name: str) -> None:
     )
 
 
+def is_finite(tensor: Tensor) -> bool:
+    """Whether every value is finite; NaN and infinity both show in the extremes."""
+    return tensor.numel() == 0 or bool(torch.isfinite(torch.stack(torch.aminmax(tensor.detach()))).all())
+
+
 def as_integers(values: ArrayLike, *, name: str) -> Tensor:
     """Give the values as int64, refusing floats, which would lose large ids silently."""
     tensor = as_tensor(values, name)
     if tensor.numel() == 0:
         return tensor.to(torch.int64)
-    if tensor.is_floating_point() or tensor.is_complex() or tensor.dtype == torch.bool:
+    if tensor.is_floating_point() or tensor.dtype == torch.bool:
         raise InvalidInputError(f"{name} holds {tensor.dtype} values; give integers.")
     if tensor.dtype == torch.uint64 and bool((tensor.view(torch.int64) < 0).any()):
         raise InvalidInputError(f"{name} holds a value above {2**63 - 1}; ids must fit into int64.")
@@ -79,8 +106,8 @@ def as_integers(values: ArrayLike, *, name: str) -> Tensor:
 
 
 def as_ids(ids: ArrayLike, *, count: int) -> Tensor:
-    """Check item ids: one for each of `count` items, integers, not negative, no two alike."""
-    tensor = as_integers(ids, name="ids").cpu()
+    """Check item ids: one for each of `count` items, integers, not negative, no two alike; a copy."""
+    tensor = as_integers(ids, name="ids").cpu().clone()
     if tuple(tensor.shape) != (count,):
         raise InvalidInputError(
             f"ids has shape {tuple(tensor.shape)} but there are {count} items; give one id for each item."
@@ -109,33 +136,24 @@ def as_user_ids(user_ids: ArrayLike, *, count: int) -> Tensor:
     return tensor
 
 
-def check_count(value: object, *, name: str, minimum: int = 1) -> int:
-    """Check that the value is a whole number of at least `minimum`."""
-    if isinstance(value, bool) or not isinstance(value, (int, np.integer)):
-        raise InvalidInputError(f"{name} is {value!r}; give a whole number >= {minimum}.")
-    if value < minimum:
-        raise InvalidInputError(f"{name} is {value}; ask for {name} >= {minimum}.")
-    return int(value)
-
-
-def check_share(value: float, *, name: str) -> None:
-    """Check that the value can be a dropout rate."""
-    if not 0.0 <= value < 1.0:
-        raise InvalidInputError(f"{name} is {value}; give a rate of at least 0 and below 1.")
-
-
-def check_positive(value: float, *, name: str) -> float:
-    """Check that the value is a finite number above zero."""
-    if not 0.0 < value < float("inf"):
-        raise InvalidInputError(f"{name} is {value}; give a finite number above 0.")
-    return value
-
-
-def check_not_negative(value: float, *, name: str) -> float:
-    """Check that the value is a finite number of at least zero."""
-    if not 0.0 <= value < float("inf"):
-        raise InvalidInputError(f"{name} is {value}; give a finite number of 0 or more.")
-    return value
+def as_id_lists(lists: ArrayLike | Sequence[object], *, name: str, count: int) -> list[Tensor]:
+    """Check one list, set or array of integers for each of `count` queries; None is an empty one."""
+    if isinstance(lists, (str, bytes, dict, set, frozenset)) or not hasattr(lists, "__len__"):
+        raise InvalidInputError(f"{name} is a {type(lists).__name__}; give one list of ids for each query.")
+    by_query: Sequence[object] = lists  # type: ignore[assignment]  # anything with a length can be gone through
+    if len(by_query) != count:
+        raise InvalidInputError(
+            f"{name} has {len(by_query)} lists but there are {count} queries; give one list of ids for each query."
+        )
+    checked = []
+    for query, given in enumerate(by_query):
+        ids: ArrayLike = [] if given is None else sorted(given) if isinstance(given, (set, frozenset)) else given  # type: ignore[assignment]
+        checked.append(as_integers(ids, name=f"{name}[{query}]").cpu())
+        if checked[-1].ndim != 1:
+            raise InvalidInputError(
+                f"{name}[{query}] has shape {tuple(checked[-1].shape)}; give one flat list of ids for each query."
+            )
+    return checked
 
 
 def as_choice(choices: type[Choice], value: str, *, name: str) -> Choice:
@@ -147,20 +165,48 @@ def as_choice(choices: type[Choice], value: str, *, name: str) -> Choice:
         raise InvalidInputError(f"{name} is {value!r}; choose from: {known}.") from None
 
 
-def as_id_lists(lists: ArrayLike | Sequence[ArrayLike], *, name: str, count: int) -> list[Tensor]:
-    """Check one list of integers for each of `count` queries; lists may differ in length."""
-    try:
-        length = len(lists)  # type: ignore[arg-type]
-    except TypeError as error:
-        raise InvalidInputError(f"{name} is a {type(lists).__name__}; give one list of ids for each query.") from error
-    if length != count:
-        raise InvalidInputError(
-            f"{name} has {length} lists but there are {count} queries; give one list of ids for each query."
-        )
-    checked = [as_integers(ids, name=f"{name}[{query}]").cpu() for query, ids in enumerate(lists)]  # type: ignore[arg-type]
-    for query, ids in enumerate(checked):
-        if ids.ndim != 1:
-            raise InvalidInputError(
-                f"{name}[{query}] has shape {tuple(ids.shape)}; give one flat list of ids for each query."
-            )
-    return checked
+def check_count(value: object, *, name: str, minimum: int = 1) -> int:
+    """Check that the value is a whole number of at least `minimum`."""
+    if isinstance(value, bool) or not isinstance(value, (int, np.integer)):
+        raise InvalidInputError(f"{name} is {value!r}; give a whole number >= {minimum}.")
+    if value < minimum:
+        raise InvalidInputError(f"{name} is {value}; ask for {name} >= {minimum}.")
+    return int(value)
+
+
+def check_seed(value: object) -> int:
+    """Check that the value can seed a generator."""
+    seed = check_count(value, name="seed", minimum=0)
+    if seed > LARGEST_SEED:
+        raise InvalidInputError(f"seed is {seed}; give a whole number <= {LARGEST_SEED}.")
+    return seed
+
+
+def check_share(value: object, *, name: str) -> float:
+    """Check that the value can be a dropout rate."""
+    number = _as_number(value, name=name)
+    if not 0.0 <= number < 1.0:
+        raise InvalidInputError(f"{name} is {number}; give a rate of at least 0 and below 1.")
+    return number
+
+
+def check_positive(value: object, *, name: str) -> float:
+    """Check that the value is a finite number above zero."""
+    number = _as_number(value, name=name)
+    if not 0.0 < number < float("inf"):
+        raise InvalidInputError(f"{name} is {number}; give a finite number above 0.")
+    return number
+
+
+def check_not_negative(value: object, *, name: str) -> float:
+    """Check that the value is a finite number of at least zero."""
+    number = _as_number(value, name=name)
+    if not 0.0 <= number < float("inf"):
+        raise InvalidInputError(f"{name} is {number}; give a finite number of 0 or more.")
+    return number
+
+
+def _as_number(value: object, *, name: str) -> float:
+    if isinstance(value, bool) or not isinstance(value, (int, float, np.integer, np.floating)):
+        raise InvalidInputError(f"{name} is {value!r}; give a number.")
+    return float(value)

@@ -5,45 +5,44 @@ from collections.abc import Sequence
 from torch import Tensor
 
 from railsearch.errors import InvalidInputError
+from railsearch.inputs import ArrayLike, as_integers
 
 
-def hit_rate(ranks: Tensor, k: int) -> float:
+def hit_rate(ranks: ArrayLike, k: int) -> float:
     """HR@k = share of queries whose right item is among the first k.
 
-    >>> import torch
-    >>> hit_rate(torch.tensor([1, 3, 20]), k=10)  # doctest: +ELLIPSIS
+    >>> hit_rate([1, 3, 20], k=10)  # doctest: +ELLIPSIS
     0.666...
     """
     return float((_checked(ranks) <= k).double().mean())
 
 
-def ndcg(ranks: Tensor, k: int) -> float:
+def ndcg(ranks: ArrayLike, k: int) -> float:
     """NDCG@k with one right item = mean of 1 / log2(1 + rank) where rank <= k, else 0.
 
-    >>> import torch
-    >>> ndcg(torch.tensor([1, 3, 20]), k=10)
+    >>> ndcg([1, 3, 20], k=10)
     0.5
     """
-    ranks = _checked(ranks)
-    return float(((1 + ranks.double()).log2().reciprocal() * (ranks <= k)).mean())
+    checked = _checked(ranks)
+    return float(((1 + checked.double()).log2().reciprocal() * (checked <= k)).mean())
 
 
-def mean_reciprocal_rank(ranks: Tensor) -> float:
+def mean_reciprocal_rank(ranks: ArrayLike) -> float:
     """MRR = mean of 1 / rank.
 
-    >>> import torch
-    >>> mean_reciprocal_rank(torch.tensor([1, 2, 4]))  # doctest: +ELLIPSIS
+    >>> mean_reciprocal_rank([1, 2, 4])  # doctest: +ELLIPSIS
     0.583...
     """
     return float(_checked(ranks).double().reciprocal().mean())
 
 
-def summarize(ranks: Tensor, ks: Sequence[int] = (1, 10, 50)) -> dict[str, float]:
+def summarize(ranks: ArrayLike, ks: Sequence[int] = (1, 10, 50)) -> dict[str, float]:
     """HR at every k, and MRR, by the names that tables use."""
     return {**{f"HR@{k}": hit_rate(ranks, k) for k in ks}, "MRR": mean_reciprocal_rank(ranks)}
 
 
-def _checked(ranks: Tensor) -> Tensor:
-    if ranks.numel() == 0 or int(ranks.min()) < 1:
+def _checked(ranks: ArrayLike) -> Tensor:
+    checked = as_integers(ranks, name="ranks")
+    if checked.numel() == 0 or int(checked.min()) < 1:
         raise InvalidInputError("ranks must hold at least one rank, each 1 or greater.")
-    return ranks
+    return checked

@@ -52,9 +52,6 @@ class SearchResult:
         certain = (self.scores >= self.ceiling[:, None]) & (self.ids != NO_ITEM)  # (B, K)
         return certain.sum(dim=1)  # (B,)
 
-    def __len__(self) -> int:
-        return self.ids.shape[0]
-
     def __iter__(self) -> Iterator[Tensor]:
         yield self.scores
         yield self.ids

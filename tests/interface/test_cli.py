@@ -55,12 +55,12 @@ def test_unknown_command() -> None:
 
 def test_user_errors_are_one_line(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
     def refuse() -> None:
-        raise InvalidInputError("k is 0; ask for k >= 1.")
+        raise InvalidInputError("pip install 'railsearch[faiss]'; " + "long " * 30)
 
     monkeypatch.setattr(commands, "app", refuse)
     with pytest.raises(SystemExit, match="2"):
         commands.main()
-    assert capsys.readouterr().err == "error: k is 0; ask for k >= 1.\n"
+    assert capsys.readouterr().err == "error: pip install 'railsearch[faiss]'; " + "long " * 30 + "\n"
 
 
 def test_doctor() -> None:
@@ -79,7 +79,7 @@ def test_illegal_instruction_is_a_finding_and_not_a_crash(monkeypatch: pytest.Mo
     assert survives("pass")
     monkeypatch.setattr("railsearch.cli.doctor.MATMUL_PROBE", die)
     assert diagnose().bf16_matmul is Bf16Matmul.UNSAFE
-    assert "kills the process; stay with fp32" in run("doctor")
+    assert "fails or kills the process; stay with fp32" in run("doctor")
     spared = "import os, signal\nif not os.environ.get('ONEDNN_MAX_CPU_ISA'): os.kill(os.getpid(), signal.SIGILL)"
     monkeypatch.setattr("railsearch.cli.doctor.MATMUL_PROBE", spared)
     assert diagnose().bf16_matmul is Bf16Matmul.SAFE_WITHOUT_AMX

@@ -47,8 +47,7 @@ def test_imports_only_from_below(module: Path) -> None:
         return
     layer = LAYERS[own]
     for name in imported(PACKAGE / module) - {own}:
-        lowest = name if name in LAYERS else None
-        assert lowest is not None, f"{module} imports railsearch.{name}, which has no layer"
+        assert name in LAYERS, f"{module} imports railsearch.{name}, which has no layer"
         is_below = LAYERS[name] < layer or (layer == 0 and LAYERS[name] == 0)
         assert is_below, f"{module} (layer {layer}) imports {name} (layer {LAYERS[name]})"
 

@@ -43,6 +43,10 @@ def test_low_rank_needs_no_gate(matrix: torch.Tensor) -> None:
     assert bool((found.gate_weights == 1).all())
 
 
+def test_a_constant_needs_no_rounding() -> None:
+    assert decompose(torch.full((3, 3), 7.1, dtype=torch.float64), rank=1, epsilon=1e-17).error == 0
+
+
 @pytest.mark.parametrize(
     ("matrix", "rank", "epsilon", "message"),
     [
@@ -54,6 +58,8 @@ def test_low_rank_needs_no_gate(matrix: torch.Tensor) -> None:
         (np.empty((0, 3)), 1, 1e-6, r"shape \(0, 3\)"),
         ([["a"]], 1, 1e-6, "numbers"),
         (np.random.default_rng(0).normal(size=(5, 5)), 1, 1e-30, "epsilon is 1e-30 but float64 reaches"),
+        (torch.ones(2, 2, dtype=torch.complex64), 1, 1e-6, "real"),
+        ([[1.0], [1.0, 2.0]], 1, 1e-6, "rows of equal length"),
         (np.random.default_rng(0).uniform(-1, 1, size=(5, 5)) * 1.7e308, 2, 1e-6, "scale the matrix"),
     ],
 )

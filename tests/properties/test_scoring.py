@@ -1,10 +1,23 @@
 """Blocked scoring gives the answers of plain scoring, for every block and batch size."""
 
+import pytest
 import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from railsearch.scoring import Exclusions, RunningBest, reference, score_candidates, select_best, target_ranks, top_k
+from railsearch import DotProduct, InvalidInputError, NotEnoughItemsError
+from railsearch.metrics import mean_reciprocal_rank
+from railsearch.scoring import (
+    Exclusions,
+    RunningBest,
+    compute_item_parts,
+    compute_query_parts,
+    reference,
+    score_candidates,
+    select_best,
+    target_ranks,
+    top_k,
+)
 from tests.conftest import KINDS, make_similarity
 
 SEEDS = st.integers(0, 2**31 - 1)
@@ -91,6 +104,75 @@ def test_ranks_and_exclusions_against_a_plain_sort(seed: int, num_items: int, nu
         rivals = [row for row in allowed if row != target]
         key = (-float(whole[query, target]), target)
         assert int(ranks[query]) == 1 + sum((-float(whole[query, row]), row) < key for row in rivals)
+
+
+def test_a_collapsed_model_is_not_a_perfect_one() -> None:
+    similarity = make_similarity("mixture")
+    one = similarity.item_parts(torch.randn(1, 6, generator=torch.Generator().manual_seed(0)))
+    item_parts = one[torch.zeros(2000, dtype=torch.int64)]  # equal to the last bit
+    query_parts = similarity.query_parts(torch.randn(256, 6, generator=torch.Generator().manual_seed(1)))
+    targets = torch.arange(256) * 7
+    ranks = target_ranks(similarity, query_parts, item_parts, targets)
+    # All items are alike, so that rank 1 is no likelier than any other: rounding must not favour the target.
+    assert mean_reciprocal_rank(ranks) < 0.1
+
+
+def test_ranks_are_places_in_the_search_order() -> None:
+    similarity = make_similarity("mixture")
+    generator = torch.Generator().manual_seed(0)
+    items = torch.randn(300, 6, generator=generator).repeat(2, 1)  # every item twice
+    query_parts = similarity.query_parts(torch.randn(50, 6, generator=generator))
+    item_parts = similarity.item_parts(items)
+    targets = torch.randint(600, (50,), generator=generator)
+    _, rows = top_k(similarity, query_parts, item_parts, k=600)
+    places = (rows == targets[:, None]).int().argmax(dim=1) + 1
+    assert torch.equal(target_ranks(similarity, query_parts, item_parts, targets), places)
+
+
+def test_training_mode_is_refused() -> None:
+    similarity = make_similarity("mixture").train(True)
+    query_parts, item_parts = similarity.query_parts(torch.zeros(1, 6)), similarity.item_parts(torch.zeros(2, 6))
+    with pytest.raises(InvalidInputError, match=r"training mode.*call \.eval\(\)"):
+        top_k(similarity, query_parts, item_parts, k=1)
+    dot = DotProduct(dim=2)  # has nothing that training mode could change
+    top_k(dot, dot.query_parts(torch.zeros(1, 2)), dot.item_parts(torch.zeros(2, 2)), k=1)
+
+
+@pytest.mark.parametrize(
+    ("candidates", "message"),
+    [
+        (torch.tensor([[0, 5]]), "candidates holds rows from 0 to 5 but there are 5 items"),
+        (torch.tensor([[-1]]), "rows from -1"),
+        (torch.tensor([0, 1]), "give one row of int64 candidates"),
+        (torch.tensor([[0.0]]), "give one row of int64 candidates"),
+        (torch.tensor([[0], [1]]), "there are 1 queries"),
+    ],
+)
+def test_bad_candidates(candidates: torch.Tensor, message: str) -> None:
+    dot = DotProduct(dim=2)
+    with pytest.raises(InvalidInputError, match=message):
+        score_candidates(dot, dot.query_parts(torch.zeros(1, 2)), dot.item_parts(torch.zeros(5, 2)), candidates)
+
+
+def test_k_out_of_range() -> None:
+    dot = DotProduct(dim=2)
+    with pytest.raises(NotEnoughItemsError, match="k is 6 but there are 5 items; ask for k <= 5"):
+        top_k(dot, dot.query_parts(torch.zeros(1, 2)), dot.item_parts(torch.zeros(5, 2)), k=6)
+
+
+@pytest.mark.parametrize("num_rows", [0, 1, 8192, 8193])
+def test_sides_in_batches(num_rows: int) -> None:
+    similarity = make_similarity("mixture-user")
+    rows = torch.randn(num_rows, 6, generator=torch.Generator().manual_seed(0))
+    users = torch.arange(num_rows)
+    with torch.no_grad():
+        queries, items = similarity.query_parts(rows, user_ids=users), similarity.item_parts(rows)
+    for found, expected in (
+        (compute_query_parts(similarity, rows, users), queries),
+        (compute_item_parts(similarity, rows), items),
+    ):
+        torch.testing.assert_close(found.components, expected.components)
+        torch.testing.assert_close(found.gate, expected.gate)
 
 
 def test_selection_spans_many_chunks() -> None:

@@ -75,7 +75,7 @@ def test_fp32_agrees_with_fp64(seed: int) -> None:
     queries, items = draw(seed)
     single = similarity(queries, items)
     double = similarity.double()(queries.double(), items.double())
-    torch.testing.assert_close(single.double(), double, rtol=1e-5, atol=2e-5)
+    torch.testing.assert_close(single.double(), double, rtol=1e-5, atol=1e-4)  # scores reach 20
 
 
 @given(seed=SEEDS, num_rows=st.integers(1, 20), num_pairs=st.integers(1, 8))

@@ -200,9 +200,26 @@ def test_divergence_is_an_error_that_keeps_the_weights(world: World) -> None:
     assert not mol.training
 
 
+@pytest.mark.parametrize("validation_pairs", [None, [[0, 3]]])
+def test_divergence_in_the_last_step_is_noticed(validation_pairs: list | None) -> None:
+    generator = torch.Generator().manual_seed(0)
+    queries, items = torch.randn(9, 4, generator=generator), torch.randn(30, 4, generator=generator)
+    mol = MixtureOfLogits(query_dim=4, item_dim=4, seed=0)
+    before = {name: tensor.clone() for name, tensor in mol.state_dict().items()}
+    with pytest.raises(TrainingError, match="scores are NaN or infinite; lower learning_rate"):
+        fit_similarity(
+            mol, queries, items, [[0, 0], [1, 1]], epochs=1, learning_rate=1e30, validation_pairs=validation_pairs
+        )
+    assert all(torch.equal(tensor, before[name]) for name, tensor in mol.state_dict().items())
+
+
 @pytest.mark.parametrize(
     ("options", "message"),
     [
+        ({"seed": -1}, "seed is -1"),
+        ({"seed": 2**70}, "give a whole number <="),
+        ({"seed": None}, "seed is None"),
+        ({"learning_rate": "1"}, "learning_rate is '1'; give a number"),
         ({"epochs": 0}, "epochs is 0; ask for epochs >= 1"),
         ({"batch_size": 0}, "batch_size is 0"),
         ({"num_negatives": 0}, "num_negatives is 0"),
@@ -216,7 +233,7 @@ def test_divergence_is_an_error_that_keeps_the_weights(world: World) -> None:
             r"validation_pairs\[0\] names item row 200 but there are 200 item embeddings",
         ),
         ({"validation_pairs": [0, 1]}, r"validation_pairs has shape \(2,\)"),
-        ({"user_ids": [1, 2]}, r"user_ids has shape \(2,\) but there are 300 queries"),
+        ({"user_ids": [1, 2]}, "user_ids was given but the similarity has no user table"),
     ],
 )
 def test_bad_options(world: World, options: dict, message: str) -> None:
@@ -244,8 +261,24 @@ def test_bad_data(queries: torch.Tensor, items: torch.Tensor, pairs: object, mes
 
 
 def test_nothing_to_train() -> None:
-    with pytest.raises(InvalidInputError, match="DotProduct has no weights to train; train a MixtureOfLogits"):
+    with pytest.raises(InvalidInputError, match="DotProduct has no weights to train, or they are frozen"):
         fit_similarity(DotProduct(dim=2), torch.zeros(1, 2), torch.zeros(1, 2), [[0, 0]])
+    with pytest.raises(InvalidInputError, match="give a similarity such as"):
+        fit_similarity(torch.zeros(1, 2), torch.zeros(1, 2), torch.zeros(1, 2), [[0, 0]])
+
+
+def test_nothing_to_tell_apart(world: World) -> None:
+    with pytest.raises(InvalidInputError, match="there is only 1 item"):
+        fit_similarity(small(), world.query_embeddings, world.item_embeddings[:1], [[0, 0], [1, 0]])
+    with pytest.raises(InvalidInputError, match="all pairs name the same item"):
+        fit_similarity(small(), world.query_embeddings, world.item_embeddings, [[0, 3], [1, 3]], negatives="in_batch")
+
+
+def test_user_ids_belong_to_a_user_table(world: World) -> None:
+    with pytest.raises(InvalidInputError, match="has a user table but user_ids is None"):
+        fit(world, small(user_table_size=5))
+    with pytest.raises(InvalidInputError, match=r"user_ids has shape \(2,\) but there are 300 queries"):
+        fit(world, small(user_table_size=5), user_ids=[1, 2])
 
 
 def test_progress_bar_only_when_shown(world: World, capfd: pytest.CaptureFixture[str]) -> None:

@@ -32,7 +32,7 @@ def test_summary_names_what_it_holds() -> None:
     }  # fmt: skip
 
 
-@pytest.mark.parametrize("ranks", [torch.empty(0), torch.tensor([0, 3])])
+@pytest.mark.parametrize("ranks", [torch.empty(0), torch.tensor([0, 3]), []])
 def test_no_ranks(ranks: torch.Tensor) -> None:
     with pytest.raises(InvalidInputError, match="at least one rank, each 1 or greater"):
         hit_rate(ranks, 1)

@@ -1,12 +1,14 @@
 """MixtureOfLogits by hand: initialisation, sides computed once, bad options."""
 
+import json
 import math
 
+import numpy as np
 import pytest
 import torch
 
 from railsearch import DotProduct, InvalidInputError, MixtureOfLogits
-from railsearch.similarity import ItemParts, QueryParts
+from railsearch.similarity import GateActivation, ItemParts, QueryParts
 
 
 def test_paper_formula_by_hand() -> None:
@@ -64,12 +66,14 @@ def test_first_weights() -> None:
     assert bool((weights["user_table.rows.weight"][1:] != 0).any(dim=1).all())
 
 
-def test_generator_decides_the_first_weights() -> None:
-    first, second = MixtureOfLogits(user_table_size=4), MixtureOfLogits(user_table_size=4)
-    for mol in (first, second):
-        mol.reset_parameters(torch.Generator().manual_seed(7))
+def test_seed_decides_the_first_weights() -> None:
+    first, second, other = (MixtureOfLogits(user_table_size=4, seed=seed) for seed in (7, 7, 8))
+    third = MixtureOfLogits(user_table_size=4)
+    third.reset_parameters(torch.Generator().manual_seed(7))
     for name, tensor in first.state_dict().items():
         assert torch.equal(tensor, second.state_dict()[name]), name
+        assert torch.equal(tensor, third.state_dict()[name]), name
+    assert not torch.equal(first.gate.pair.hidden.weight, other.gate.pair.hidden.weight)
 
 
 def test_dropout_only_while_training() -> None:
@@ -104,6 +108,18 @@ def test_config_builds_the_same_similarity() -> None:
     assert mol.config["query_dim"] is None
 
 
+def test_config_takes_numpy_numbers_and_follows_changes() -> None:
+    mol = MixtureOfLogits(num_query_components=np.int64(2), temperature=np.float32(0.5), epsilon=1)
+    assert json.loads(json.dumps(mol.config)) == mol.config
+    assert (type(mol.config["num_query_components"]), type(mol.config["epsilon"])) == (int, float)
+    mol.temperature = 0.25
+    mol.gate.activation = GateActivation.IDENTITY
+    assert (mol.config["temperature"], mol.config["gate_activation"]) == (0.25, "identity")
+    dot = DotProduct(dim=2)
+    dot.temperature = 0.1
+    assert dot.config["temperature"] == 0.1
+
+
 @pytest.mark.parametrize(
     ("options", "message"),
     [
@@ -116,7 +132,11 @@ def test_config_builds_the_same_similarity() -> None:
         ({"gate_dropout": 1.0}, "gate_dropout is 1.0; give a rate of at least 0 and below 1"),
         ({"query_projection": "swish"}, "query_projection is 'swish'; choose from: linear, swiglu, geglu, ready"),
         ({"gate_inputs": ["user"]}, "gate_inputs is 'user'; choose from: query, item, pair"),
-        ({"gate_inputs": "pair"}, r"gate_inputs is 'pair'; give a list, such as \['pair'\]"),
+        ({"gate_inputs": "pair"}, "gate_inputs is 'pair'; give a list, such as"),
+        ({"gate_inputs": None}, "gate_inputs is None; give a list"),
+        ({"temperature": "0.1"}, "temperature is '0.1'; give a number"),
+        ({"gate_dropout": None}, "gate_dropout is None; give a number"),
+        ({"seed": -1}, "seed is -1"),
         ({"gate_activation": "relu"}, "gate_activation is 'relu'; choose from: silu, identity"),
         ({"user_table_size": 0}, "user_table_size is 0"),
         ({"user_table_size": 5, "num_query_components": 1}, "ask for num_query_components with a user table >= 2"),
@@ -138,6 +158,11 @@ def test_bad_inputs() -> None:
         mol.query_parts(torch.zeros(2, 5))
     with pytest.raises(InvalidInputError, match="user_ids was given but user_table_size is None"):
         mol.query_parts(torch.zeros(2, 6), user_ids=torch.tensor([0, 1]))
+    with_users = MixtureOfLogits(query_dim=6, item_dim=6, user_table_size=3)
+    with pytest.raises(InvalidInputError, match=r"user_ids has shape \(3,\) but there are 2 queries"):
+        with_users.query_parts(torch.zeros(2, 6), user_ids=torch.tensor([0, 1, 2]))
+    with pytest.raises(InvalidInputError, match=r"user_ids holds torch\.float32 values; give integers"):
+        with_users.query_parts(torch.zeros(2, 6), user_ids=torch.zeros(2))
     queries, items = mol.query_parts(torch.zeros(2, 6)), mol.item_parts(torch.zeros(3, 6))
     with pytest.raises(InvalidInputError, match="this similarity has a query gate but the query parts have none"):
         mol.score(QueryParts(queries.components, None), items)

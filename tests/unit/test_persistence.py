@@ -85,9 +85,44 @@ def test_saving_over(folder: Path) -> None:
 def test_a_folder_of_something_else_is_not_replaced(tmp_path: Path) -> None:
     (tmp_path / "photos").mkdir()
     (tmp_path / "photos" / "cat.jpg").write_text("meow")
-    with pytest.raises(InvalidInputError, match="is not a model folder, and will not be replaced"):
-        save_similarity(DotProduct(dim=3), tmp_path / "photos", overwrite=True)
-    assert (tmp_path / "photos" / "cat.jpg").exists()
+    foreign = tmp_path / "bert"
+    foreign.mkdir()
+    (foreign / "config.json").write_text('{"model_type": "bert"}')
+    (foreign / "model.safetensors").write_text("weights")
+    noted = tmp_path / "noted"
+    save_similarity(DotProduct(dim=3), noted)
+    (noted / "notes.txt").write_text("mine")
+    for folder in (tmp_path / "photos", foreign, noted):
+        before = sorted(folder.iterdir())
+        with pytest.raises(InvalidInputError, match="holds other files than a railsearch similarity"):
+            save_similarity(DotProduct(dim=3), folder, overwrite=True)
+        assert sorted(folder.iterdir()) == before
+
+
+def test_others_may_read_a_saved_model(folder: Path) -> None:
+    mask = os.umask(0)
+    os.umask(mask)
+    assert folder.stat().st_mode & 0o777 == 0o777 & ~mask
+    assert {file.stat().st_mode & 0o777 for file in folder.iterdir()} == {0o666 & ~mask}
+
+
+def test_saving_through_a_link(folder: Path, tmp_path: Path) -> None:
+    link = tmp_path / "link"
+    link.symlink_to(folder)
+    for dim in (2, 3):
+        save_similarity(DotProduct(dim=dim), link, overwrite=True)
+        assert link.is_symlink()
+        assert load_similarity(link).component_dim == load_similarity(folder).component_dim == dim
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["link", "model"]
+
+
+def test_live_changes_are_saved(tmp_path: Path) -> None:
+    dot = DotProduct(dim=2)
+    before = fingerprint(dot)
+    dot.temperature = 0.1
+    assert fingerprint(dot) != before
+    save_similarity(dot, tmp_path / "dot")
+    assert load_similarity(tmp_path / "dot").temperature == 0.1
 
 
 def test_expected_fingerprint(folder: Path) -> None:
@@ -112,6 +147,15 @@ def test_edited_config(folder: Path) -> None:
     edit(folder, config={**config, "component_dim": -3})
     with pytest.raises(ModelFolderError, match="component_dim is -3"):
         load_similarity(folder)
+    for huge in (10**13, 10**40):
+        edit(folder, config={**config, "query_dim": huge})
+        with pytest.raises(ModelFolderError, match=r"belongs to another model|does not describe"):
+            load_similarity(folder)
+    (folder / "config.json").write_text("[" * 100_000)
+    with pytest.raises(ModelFolderError, match="cannot be read"):
+        load_similarity(folder)
+    save_similarity(make_similarity("mixture"), folder.with_name("again"))
+    shutil.copy(folder.with_name("again") / "config.json", folder)
     edit(folder, config={**config, "component_dim": 5})
     with pytest.raises(ModelFolderError, match="belongs to another model"):
         load_similarity(folder)
@@ -123,6 +167,7 @@ def test_edited_config(folder: Path) -> None:
         ({"format": "onnx"}, "is not the config of a railsearch similarity"),
         ({"format_version": 99}, "has format version 99 but this railsearch reads 1"),
         ({"kind": "transformer"}, "has kind 'transformer'"),
+        ({"kind": []}, r"has kind \[\]"),
         ({"fingerprint": None}, "lacks config or fingerprint"),
         ({"fingerprint": "0" * 64}, "says that its fingerprint is 000"),
     ],
@@ -163,6 +208,10 @@ def test_missing_files(folder: Path, file: str) -> None:
 def test_foreign_weights(folder: Path) -> None:
     safetensors.torch.save_file({"embedding": torch.zeros(2, 2)}, folder / "model.safetensors")
     with pytest.raises(ModelFolderError, match="belongs to another model"):
+        load_similarity(folder)
+    weights = {name: tensor.long() for name, tensor in make_similarity("mixture").state_dict().items()}
+    safetensors.torch.save_file(weights, folder / "model.safetensors")
+    with pytest.raises(ModelFolderError, match=r"as torch\.int64"):
         load_similarity(folder)
     torch.save({"embedding": torch.zeros(2, 2)}, folder / "model.safetensors")
     with pytest.raises(ModelFolderError, match="no safetensors file"):
@@ -210,8 +259,10 @@ def test_kill_between_the_renames_leaves_the_old_folder(folder: Path, monkeypatc
     _in_child(die_after_first_rename)
     assert not folder.exists()
     assert fingerprint(load_similarity(folder)) == before
+    with pytest.raises(InvalidInputError, match="exists already"):
+        save_similarity(DotProduct(dim=3), folder)
     # The next save settles everything.
-    save_similarity(DotProduct(dim=3), folder)
+    save_similarity(DotProduct(dim=3), folder, overwrite=True)
     assert fingerprint(load_similarity(folder)) == fingerprint(DotProduct(dim=3))
     assert settled_folder(folder) == folder
 

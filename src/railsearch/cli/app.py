@@ -32,7 +32,7 @@ def main() -> None:
     try:
         app()
     except RailsearchError as error:
-        Console(stderr=True).print(f"[bold red]error:[/] {error}", highlight=False)
+        Console(stderr=True, markup=False, soft_wrap=True).print(f"error: {error}", highlight=False)
         raise SystemExit(2) from error
 
 
@@ -84,8 +84,8 @@ def demo(
 def _doctor_table(diagnosis: Diagnosis) -> Table:
     advice = {
         Bf16Matmul.SAFE: "safe",
-        Bf16Matmul.SAFE_WITHOUT_AMX: f"kills the process; safe with {ISA_VARIABLE}={ISA_WITHOUT_AMX}",
-        Bf16Matmul.UNSAFE: "kills the process; stay with fp32",
+        Bf16Matmul.SAFE_WITHOUT_AMX: f"fails or kills the process; safe with {ISA_VARIABLE}={ISA_WITHOUT_AMX}",
+        Bf16Matmul.UNSAFE: "fails or kills the process; stay with fp32",
     }
     table = Table(show_header=False, box=None)
     for name, version in diagnosis.versions.items():

@@ -49,7 +49,7 @@ def _tell_world(world: WorldChapter, console: Console) -> None:
         "A user likes an item when ANY of its aspects meets ANY of the user's interests.\n"
         f"All of that stands in the embeddings: {world.query_dim} numbers a user, {world.item_dim} an item.\n"
         f"A dot product of {world.query_dim} dimensions gives scores of rank {world.query_dim} at most; "
-        f"this truth needs {world.preference_rank} for 99 % of its variance.\n\n"
+        f"this truth needs {world.preference_rank} for 99 % of its sum of squares.\n\n"
         "Training two similarities on the same embeddings and likes:"
     )
 

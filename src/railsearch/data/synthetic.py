@@ -19,7 +19,7 @@ import torch.nn.functional as F  # noqa: N812
 from torch import Generator, Tensor
 
 from railsearch.errors import InvalidInputError
-from railsearch.inputs import check_count, check_positive
+from railsearch.inputs import check_count, check_positive, check_seed
 from railsearch.similarity import GateInput, MixtureOfLogits, Projection
 
 PAIRS_PER_BLOCK = 262_144
@@ -38,7 +38,10 @@ class World:
     test_pairs: Tensor  # (U, 2)
 
     def preference_rank(self, num_users: int = 512, num_items: int = 512, energy: float = 0.99) -> int:
-        """How many dimensions a dot product needs for this share of the truth's variance, on a sample."""
+        """How many dimensions a dot product needs for this share of the truth's sum of squares, on a sample.
+
+        It can be no greater than the sample: give many times more users and items than the embeddings have dimensions.
+        """
         with torch.no_grad():
             scores = self.truth(self.query_embeddings[:num_users], self.item_embeddings[:num_items])  # (B, N)
         share = torch.linalg.svdvals(scores.double()).square().cumsum(dim=0)  # (min(B, N),)
@@ -83,7 +86,7 @@ def make_world(
             f"num_items is {num_items} but every user likes {likes_per_user} + 2 different items; "
             f"ask for num_items >= {likes_per_user + 2}."
         )
-    generator = torch.Generator().manual_seed(seed)
+    generator = torch.Generator().manual_seed(check_seed(seed))
     interests = _directions(num_users, num_interests, taste_dim, generator)  # (U, I, t)
     aspects = _directions(num_items, num_aspects, taste_dim, generator)  # (N, A, t)
     query_rotation = _rotation(num_interests * taste_dim, generator)  # (Dq, Dq)
@@ -99,6 +102,9 @@ def make_world(
         item_rotation=item_rotation,
     )
     likes = _draw_likes(truth, query_embeddings, item_embeddings, likes_per_user + 2, generator)  # (U, L + 2)
+    # The draws come best first; a random order makes the held-out ones likes like any other.
+    order = torch.rand(likes.shape, generator=generator).argsort(dim=1)  # (U, L + 2)
+    likes = likes.gather(1, order)  # (U, L + 2)
     users = torch.arange(num_users)
     pairs = torch.stack([users[:, None].expand_as(likes), likes], dim=-1)  # (U, L + 2, 2)
     return World(
@@ -170,7 +176,7 @@ def _draw_likes(
         rows = torch.zeros_like(best, dtype=torch.int64)  # (b, L)
         for start in range(0, len(item_embeddings), items_per_block):
             scores = truth.score(query_parts, item_parts[start : start + items_per_block])  # (b, n)
-            noise = torch.rand(scores.shape, generator=generator).clamp_min(1e-12).log().neg().log().neg()
+            noise = torch.rand(scores.shape, generator=generator).clamp_min(1e-12).log().neg().log().neg()  # (b, n)
             found = torch.arange(start, start + scores.shape[1]).expand_as(scores)  # (b, n)
             best, columns = torch.cat([best, scores + noise], dim=1).topk(count, dim=1)  # (b, L)
             rows = torch.cat([rows, found], dim=1).gather(1, columns)  # (b, L)

@@ -8,7 +8,7 @@ import torch
 from torch import Tensor
 
 from railsearch.errors import InvalidInputError, NotEnoughItemsError
-from railsearch.index.strategies import BruteForce, Strategy
+from railsearch.index.strategies import BruteForce, Found, Strategy
 from railsearch.inputs import (
     ArrayLike,
     as_embeddings,
@@ -19,18 +19,18 @@ from railsearch.inputs import (
     check_finite,
     check_rows,
 )
-from railsearch.scoring import Exclusions
-from railsearch.similarity import ItemParts, QueryParts, Similarity, fingerprint
+from railsearch.scoring import Exclusions, compute_item_parts
+from railsearch.similarity import ItemParts, QueryParts, Similarity, check_similarity, fingerprint
 from railsearch.types import NO_ITEM, SearchResult
 
-ITEMS_PER_BATCH = 8192
+QUERIES_PER_BATCH = 1024
 
 
 class Index:
     """Items ready to be searched: their side of the similarity is computed once, here.
 
-    The index keeps a copy of the similarity, so that training it further never leaves queries and items
-    on two different sides of a change.
+    The index keeps copies of the similarity and of all it is given, so that nothing that happens to them later
+    changes an answer.
 
     >>> from railsearch import DotProduct
     >>> index = Index.build(DotProduct(dim=2), torch.tensor([[1.0, 0.0], [0.0, 1.0]]), ids=[10, 20])
@@ -54,16 +54,21 @@ class Index:
                 the parts that `similarity.item_parts` gave.
             ids: one integer >= 0 for each item, all different; 0 to N - 1 if left out.
         """
+        check_similarity(similarity)
         similarity = copy.deepcopy(similarity).train(False)
         for parameter in similarity.parameters():
             parameter.requires_grad_(False)
-        if not isinstance(items, ItemParts):
+        if isinstance(items, ItemParts):
+            _check_parts(items, similarity.item_parts(_one_row(similarity, similarity.item_shape)), name="item")
+        else:
             items = as_embeddings(items, name="items", shape=similarity.item_shape)
         if len(items) == 0:
             raise InvalidInputError("items holds 0 rows; an index needs at least 1 item.")
         ids_tensor = torch.arange(len(items)) if ids is None else as_ids(ids, count=len(items))
-        item_parts = items if isinstance(items, ItemParts) else _compute_parts(similarity, items)
-        _check_parts(item_parts, similarity, name="item", num_components=similarity.num_item_components)
+        item_parts = _copied(items) if isinstance(items, ItemParts) else compute_item_parts(similarity, items)
+        for name, part in (("item components", item_parts.components), ("item gate", item_parts.gate)):
+            if part is not None:
+                check_finite(part, name=name)
         ids_tensor = ids_tensor.to(item_parts.components.device)
         if bool((ids_tensor[1:] < ids_tensor[:-1]).any()):
             ids_tensor, order = ids_tensor.sort()
@@ -72,7 +77,7 @@ class Index:
 
     @property
     def similarity(self) -> Similarity:
-        """The copy of the similarity that this index was built with."""
+        """The copy of the similarity that this index was built with; not to be changed."""
         return self._similarity
 
     @property
@@ -82,8 +87,8 @@ class Index:
 
     @property
     def ids(self) -> Tensor:
-        """All item ids, ascending."""
-        return self._ids  # (N,)
+        """A copy of all item ids, ascending."""
+        return self._ids.clone()  # (N,)
 
     def __len__(self) -> int:
         return len(self._ids)
@@ -96,7 +101,7 @@ class Index:
         queries: ArrayLike | QueryParts,
         k: int,
         strategy: Strategy | None = None,
-        exclude: ArrayLike | Sequence[ArrayLike] | None = None,
+        exclude: ArrayLike | Sequence[object] | None = None,
         *,
         user_ids: ArrayLike | None = None,
         pad: bool = False,
@@ -108,8 +113,8 @@ class Index:
                 the parts that `index.similarity.query_parts` gave.
             k: how many items to return for each query; exactly that many are.
             strategy: how to search; brute force if left out.
-            exclude: one list of item ids a query (items already seen, say), or a (B, E) array; ids that are
-                not in the index, and -1, are passed over.
+            exclude: one list, set or array of item ids a query (items already seen, say), or a (B, E) array; ids
+                that are not in the index, and -1, are passed over.
             user_ids: one a query, where the similarity has a user table.
             pad: what to do where exclusions leave a query fewer than k items: raise an error, or with `True`
                 fill up with id -1 and score minus infinity.
@@ -120,36 +125,32 @@ class Index:
         strategy = BruteForce() if strategy is None else strategy
         if isinstance(strategy, type) or not isinstance(strategy, Strategy):
             raise InvalidInputError(f"strategy is {strategy!r}; give a strategy such as BruteForce().")
-        query_parts = self._query_parts(queries, user_ids)
-        excluded = None if exclude is None else self._exclusions(exclude, len(query_parts), k, pad=pad)
-        found = strategy.find_rows(self._similarity, query_parts, self._item_parts, k, excluded=excluded)
-        if bool(found.scores.isnan().any()):
-            raise InvalidInputError("scores overflow: some embeddings are too large; scale them down.")
-        is_missing = found.scores == -torch.inf  # (B, K)
-        return SearchResult(
-            ids=self._ids[found.rows].masked_fill(is_missing, NO_ITEM),
-            scores=found.scores.to(torch.float32),
-            ceiling=found.ceiling.to(torch.float32),
-            num_scored=found.num_scored,
-        )
-
-    def _query_parts(self, queries: ArrayLike | QueryParts, user_ids: ArrayLike | None) -> QueryParts:
         if isinstance(queries, QueryParts):
             if user_ids is not None:
                 raise InvalidInputError("user_ids was given with ready parts; give them to query_parts instead.")
-            parts = queries
+            expected = self._similarity.query_parts(_one_row(self._similarity, self._similarity.query_shape))
+            _check_parts(queries, expected, name="query")
         else:
-            like = self._item_parts.components
-            tensor = as_embeddings(queries, name="queries", shape=self._similarity.query_shape).to(like)
-            users = None if user_ids is None else as_user_ids(user_ids, count=len(tensor)).to(like.device)
-            with torch.no_grad():
-                parts = self._similarity.query_parts(tensor, user_ids=users)
-        _check_parts(parts, self._similarity, name="query", num_components=self._similarity.num_query_components)
-        return parts
+            queries = as_embeddings(queries, name="queries", shape=self._similarity.query_shape)
+        users = None if user_ids is None else as_user_ids(user_ids, count=len(queries))
+        excluded = None if exclude is None else self._exclusions(exclude, len(queries), k, pad=pad)
+        batches = []
+        for first in range(0, max(1, len(queries)), QUERIES_PER_BATCH):
+            last = first + QUERIES_PER_BATCH
+            query_parts = self._query_parts(queries[first:last], None if users is None else users[first:last])
+            hidden = None if excluded is None else excluded.of_queries(first, last)
+            batches.append(strategy.find_rows(self._similarity, query_parts, self._item_parts, k, excluded=hidden))
+        return self._result(batches)
 
-    def _exclusions(
-        self, exclude: ArrayLike | Sequence[ArrayLike], num_queries: int, k: int, *, pad: bool
-    ) -> Exclusions:
+    def _query_parts(self, queries: Tensor | QueryParts, user_ids: Tensor | None) -> QueryParts:
+        like = self._item_parts.components
+        if isinstance(queries, QueryParts):
+            return QueryParts(queries.components.to(like), None if queries.gate is None else queries.gate.to(like))
+        users = None if user_ids is None else user_ids.to(like.device)
+        with torch.no_grad():
+            return self._similarity.query_parts(queries.to(like), user_ids=users)
+
+    def _exclusions(self, exclude: ArrayLike | Sequence[object], num_queries: int, k: int, *, pad: bool) -> Exclusions:
         lists = as_id_lists(exclude, name="exclude", count=num_queries)
         known_ids = self._ids.cpu()
         rows = []
@@ -161,39 +162,48 @@ class Index:
             if num_left < k and not pad:
                 raise NotEnoughItemsError(
                     f"k is {k} but exclude leaves query {query} only {num_left} of {len(self)} items; "
-                    f"ask for k <= {num_left}, or pass pad=True to have id -1 in the empty places."
+                    f"ask for a smaller k, or pass pad=True to have id -1 in the empty places."
                 )
         return Exclusions.from_lists(rows, device=self._ids.device)
 
-
-def _compute_parts(similarity: Similarity, items: Tensor) -> ItemParts:
-    """The item side of all items, batch by batch, written in place so that no second copy is ever made."""
-    dtype = torch.promote_types(items.dtype, torch.float32)
-    like = next(iter(similarity.parameters()), items.new_empty(0, dtype=dtype))
-    components = gate = None
-    with torch.no_grad():
-        for first in range(0, len(items), ITEMS_PER_BATCH):
-            parts = similarity.item_parts(items[first : first + ITEMS_PER_BATCH].to(like))
-            if components is None:
-                components = parts.components.new_empty(len(items), *parts.components.shape[1:])  # (N, Px, d)
-                gate = None if parts.gate is None else parts.gate.new_empty(len(items), parts.gate.shape[1])  # (N, P)
-            components[first : first + len(parts)] = parts.components
-            if gate is not None and parts.gate is not None:
-                gate[first : first + len(parts)] = parts.gate
-    assert components is not None
-    return ItemParts(components, gate)
+    def _result(self, batches: list[Found]) -> SearchResult:
+        scores = torch.cat([found.scores for found in batches])  # (B, K)
+        rows = torch.cat([found.rows for found in batches])  # (B, K)
+        # Scores are finite, so that minus infinity only stands where exclusions left nothing to give.
+        return SearchResult(
+            ids=self._ids[rows].masked_fill(scores == -torch.inf, NO_ITEM),
+            scores=scores.to(torch.float32),
+            ceiling=torch.cat([found.ceiling for found in batches]).to(torch.float32),
+            num_scored=torch.cat([found.num_scored for found in batches]),
+        )
 
 
-def _check_parts(parts: QueryParts | ItemParts, similarity: Similarity, *, name: str, num_components: int) -> None:
-    """Check that ready or computed parts fit the similarity and hold nothing that would poison a score."""
-    check_rows(parts.components, name=f"{name} components", shape=(num_components, similarity.component_dim))
-    check_finite(parts.components, name=f"{name} components")
-    if parts.gate is not None:
-        num_pairs = similarity.num_query_components * similarity.num_item_components
-        check_rows(parts.gate, name=f"{name} gate", shape=(num_pairs,))
-        check_finite(parts.gate, name=f"{name} gate")
-        if len(parts.gate) != len(parts.components):
+def _one_row(similarity: Similarity, shape: tuple[int, ...]) -> Tensor:
+    """One input row of zeros, to see what parts the similarity makes of it."""
+    like = next(iter(similarity.parameters()), torch.empty(0))
+    return like.new_zeros(1, *shape)
+
+
+def _check_parts(parts: QueryParts | ItemParts, expected: QueryParts | ItemParts, *, name: str) -> None:
+    """Check that ready parts have the form that this similarity makes, and hold nothing that poisons a score."""
+    for kind, part, wanted in (
+        ("components", parts.components, expected.components),
+        ("gate", parts.gate, expected.gate),
+    ):
+        if (part is None) != (wanted is None):
+            found, needed = ("none", "a") if part is None else ("one", "no")
             raise InvalidInputError(
-                f"{name} gate has {len(parts.gate)} rows but its components have {len(parts.components)}; "
-                "take both from one call."
+                f"this similarity has {needed} {name} gate but the {name} parts have {found}; "
+                "make the parts with this similarity."
             )
+        if part is not None and wanted is not None:
+            check_rows(part, name=f"{name} {kind}", shape=tuple(wanted.shape[1:]))
+            check_finite(part, name=f"{name} {kind}")
+            if len(part) != len(parts):
+                raise InvalidInputError(
+                    f"{name} gate has {len(part)} rows but its components have {len(parts)}; take both from one call."
+                )
+
+
+def _copied(parts: ItemParts) -> ItemParts:
+    return ItemParts(parts.components.detach().clone(), None if parts.gate is None else parts.gate.detach().clone())

@@ -6,14 +6,14 @@ import torch
 from torch import Tensor
 
 from railsearch.errors import InvalidInputError, NotEnoughItemsError
-from railsearch.inputs import check_count
+from railsearch.inputs import check_count, is_finite
 from railsearch.scoring.exclusions import Exclusions
 from railsearch.scoring.selection import RunningBest
 from railsearch.similarity import ItemParts, QueryParts, Similarity
 
-PAIRS_PER_BLOCK = 4096
-"""(query, item) pairs scored at once. The gate's hidden layer of such a block is 2 MiB for 128 hidden units;
-benchmarks/scoring_blocks.py shows what other sizes cost."""
+VALUES_PER_BLOCK = 2**19
+"""Values held at once by the widest layer of a block: 2 MiB in fp32. benchmarks/scoring_blocks.py shows what
+other sizes cost."""
 QUERIES_PER_BLOCK = 32
 ROWS_PER_SELECTION = 16_384
 """Items whose scores are gathered before the best are kept: selecting seldom is cheaper than selecting often."""
@@ -27,7 +27,7 @@ def top_k(
     k: int,
     *,
     excluded: Exclusions | None = None,
-    pairs_per_block: int = PAIRS_PER_BLOCK,
+    pairs_per_block: int | None = None,
 ) -> tuple[Tensor, Tensor]:
     """Scores and rows (B, K) of the k best items of each query, best first; of equal scores the smaller row.
 
@@ -37,24 +37,24 @@ def top_k(
     check_count(k, name="k")
     if k > len(item_parts):
         raise NotEnoughItemsError(f"k is {k} but there are {len(item_parts)} items; ask for k <= {len(item_parts)}.")
-    scores, rows = [], []
+    scores = query_parts.components.new_empty(len(query_parts), k)  # (B, K)
+    rows = torch.empty_like(scores, dtype=torch.int64)  # (B, K)
     for first, last in _blocks(len(query_parts), QUERIES_PER_BLOCK):
         best = RunningBest(k)
-        for first_row, chunk in _score_chunks(
-            similarity,
-            query_parts[first:last],
-            item_parts,
-            excluded=None if excluded is None else excluded.of_queries(first, last),
-            pairs_per_block=pairs_per_block,
-        ):
-            best.update(chunk, first_row)
-        block_scores, block_rows = best.result()
-        scores.append(block_scores)
-        rows.append(block_rows)
-    if not scores:
-        device = query_parts.components.device
-        return torch.empty(0, k, device=device), torch.empty(0, k, dtype=torch.int64, device=device)
-    return torch.cat(scores), torch.cat(rows)
+        hidden = None if excluded is None else excluded.of_queries(first, last)
+        for left, right in _blocks(len(item_parts), ROWS_PER_SELECTION):
+            chunk = _score_rows(
+                similarity,
+                query_parts[first:last],
+                item_parts,
+                left,
+                right,
+                excluded=hidden,
+                pairs_per_block=pairs_per_block,
+            )  # (B, n)
+            best.update(chunk, left)
+        scores[first:last], rows[first:last] = best.result()
+    return scores, rows
 
 
 @torch.no_grad()
@@ -64,14 +64,14 @@ def score_candidates(
     item_parts: ItemParts,
     candidates: Tensor,
     *,
-    pairs_per_block: int = PAIRS_PER_BLOCK,
+    pairs_per_block: int | None = None,
 ) -> Tensor:
     """Scores (B, C) of each query with its own rows, given as candidates (B, C)."""
     _check_scoring(similarity, query_parts, item_parts)
-    if candidates.ndim != 2 or len(candidates) != len(query_parts):
+    if candidates.ndim != 2 or len(candidates) != len(query_parts) or candidates.dtype != torch.int64:
         raise InvalidInputError(
-            f"candidates has shape {tuple(candidates.shape)} but there are {len(query_parts)} queries; "
-            "give one row of candidates for each query."
+            f"candidates has shape {tuple(candidates.shape)} of {candidates.dtype} but there are {len(query_parts)} "
+            "queries; give one row of int64 candidates for each query."
         )
     if candidates.numel() and not 0 <= int(candidates.min()) <= int(candidates.max()) < len(item_parts):
         raise InvalidInputError(
@@ -80,11 +80,11 @@ def score_candidates(
         )
     scores = query_parts.components.new_empty(candidates.shape)  # (B, C)
     for first, last in _blocks(len(query_parts), QUERIES_PER_BLOCK):
-        width = max(1, pairs_per_block // (last - first))
+        width = _rows_per_block(similarity, last - first, pairs_per_block)
         for left, right in _blocks(candidates.shape[1], width):
             own = item_parts[candidates[first:last, left:right]]
             scores[first:last, left:right] = similarity.score_candidates(query_parts[first:last], own)
-    return scores
+    return _checked_scores(scores)
 
 
 @torch.no_grad()
@@ -95,48 +95,74 @@ def target_ranks(
     targets: Tensor,
     *,
     excluded: Exclusions | None = None,
-    pairs_per_block: int = PAIRS_PER_BLOCK,
+    pairs_per_block: int | None = None,
 ) -> Tensor:
     """Rank (B,) of each query's target row among all rows that are not excluded; the best has rank 1.
 
-    Ties stand in the order of search: smaller row first. The target itself counts even where it is excluded.
+    Ties stand in the order of search: smaller row first. The target itself counts even where it is excluded. Its
+    score is computed together with all others: computed by itself it could round differently, and lose or win ties.
     """
-    target_scores = score_candidates(
-        similarity, query_parts, item_parts, targets[:, None], pairs_per_block=pairs_per_block
-    )  # (B, 1)
-    ranks = torch.ones_like(targets)
+    _check_scoring(similarity, query_parts, item_parts)
+    ranks = torch.empty_like(targets)  # (B,)
+    rows = torch.arange(len(item_parts), device=targets.device)  # (N,)
     for first, last in _blocks(len(query_parts), QUERIES_PER_BLOCK):
-        own_score, own_row = target_scores[first:last], targets[first:last, None]  # (B, 1)
-        for first_row, chunk in _score_chunks(
+        scores = _score_rows(
             similarity,
             query_parts[first:last],
             item_parts,
-            excluded=None if excluded is None else excluded.of_queries(first, last),
+            0,
+            len(item_parts),
+            excluded=None,
             pairs_per_block=pairs_per_block,
-        ):
-            rows = torch.arange(first_row, first_row + chunk.shape[1], device=chunk.device)  # (n,)
-            is_ahead = (chunk > own_score) | ((chunk == own_score) & (rows < own_row))  # (B, n)
-            ranks[first:last] += (is_ahead & (rows != own_row)).sum(dim=1)
+        )  # (B, N)
+        own_row = targets[first:last, None]  # (B, 1)
+        own_score = scores.gather(1, own_row)  # (B, 1)
+        if excluded is not None:
+            excluded.of_queries(first, last).hide(scores, 0)
+        scores.scatter_(1, own_row, -torch.inf)
+        is_ahead = (scores > own_score) | ((scores == own_score) & (rows < own_row))  # (B, N)
+        ranks[first:last] = 1 + is_ahead.sum(dim=1)
     return ranks
 
 
-def _score_chunks(
+def _score_rows(
     similarity: Similarity,
     query_parts: QueryParts,
     item_parts: ItemParts,
+    first: int,
+    last: int,
     *,
     excluded: Exclusions | None,
-    pairs_per_block: int,
-) -> Iterator[tuple[int, Tensor]]:
-    """Scores of all items in chunks (B, n), each with the row that it begins at."""
-    rows_per_block = max(1, pairs_per_block // max(1, len(query_parts)))
-    for first, last in _blocks(len(item_parts), ROWS_PER_SELECTION):
-        chunk = query_parts.components.new_empty(len(query_parts), last - first)  # (B, n)
-        for left, right in _blocks(last - first, rows_per_block):
-            chunk[:, left:right] = similarity.score(query_parts, item_parts[first + left : first + right])
-        if excluded is not None:
-            excluded.hide(chunk, first)
-        yield first, chunk
+    pairs_per_block: int | None,
+) -> Tensor:
+    """Scores (B, last - first) of the rows from first to last - 1, computed block by block."""
+    scores = query_parts.components.new_empty(len(query_parts), last - first)  # (B, n)
+    width = _rows_per_block(similarity, len(query_parts), pairs_per_block)
+    for left, right in _blocks(last - first, width):
+        # The last block reaches back to full width: a narrower product may round differently, and break ties.
+        start = max(0, first + right - width)
+        block = similarity.score(query_parts, item_parts[start : first + right])  # (B, width)
+        scores[:, left:right] = block[:, first + left - start :]
+    _checked_scores(scores)
+    if excluded is not None:
+        excluded.hide(scores, first)
+    return scores
+
+
+def _rows_per_block(similarity: Similarity, num_queries: int, pairs_per_block: int | None) -> int:
+    """How many items to score with so many queries at once; a multiple of 16 where that is possible."""
+    num_pairs = VALUES_PER_BLOCK // similarity.values_per_pair if pairs_per_block is None else pairs_per_block
+    width = max(1, num_pairs // max(1, num_queries))
+    return width - width % 16 if width > 16 else width
+
+
+def _checked_scores(scores: Tensor) -> Tensor:
+    if not is_finite(scores):
+        raise InvalidInputError(
+            "some scores are NaN or infinite: embeddings or weights are too large; scale the embeddings, or train "
+            "with a lower learning rate."
+        )
+    return scores
 
 
 def _blocks(count: int, size: int) -> Iterator[tuple[int, int]]:
@@ -145,7 +171,7 @@ def _blocks(count: int, size: int) -> Iterator[tuple[int, int]]:
 
 
 def _check_scoring(similarity: Similarity, query_parts: QueryParts, item_parts: ItemParts) -> None:
-    if similarity.training:
+    if similarity.training and next(iter(similarity.parameters()), None) is not None:
         raise InvalidInputError(
             "the similarity is in training mode, in which dropout changes its scores; call .eval() on it first."
         )

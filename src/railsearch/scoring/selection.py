@@ -11,11 +11,13 @@ def select_best(scores: Tensor, k: int) -> tuple[Tensor, Tensor]:
     >>> columns.tolist()
     [[1, 2]]
     """
-    values, columns = scores.topk(k, dim=1)  # (B, K)
-    # topk picks any of the columns that tie for the last place; only then is the slower sort needed.
-    is_crowded = (scores >= values[:, -1:]).sum(dim=1) > k  # (B,)
-    if bool(is_crowded.any()):
-        columns[is_crowded] = scores[is_crowded].sort(dim=1, descending=True, stable=True).indices[:, :k]
+    values, columns = scores.topk(min(k + 1, scores.shape[1]), dim=1)  # (B, <= K + 1)
+    if values.shape[1] > k:
+        # topk picks any of the columns that tie for the last place; only then is the slower sort needed.
+        is_crowded = values[:, k - 1] == values[:, k]  # (B,)
+        columns = columns[:, :k]
+        if bool(is_crowded.any()):
+            columns[is_crowded] = scores[is_crowded].sort(dim=1, descending=True, stable=True).indices[:, :k]
     columns = columns.sort(dim=1).values  # (B, K)
     ordered = scores.gather(1, columns).sort(dim=1, descending=True, stable=True)  # (B, K)
     return ordered.values, columns.gather(1, ordered.indices)

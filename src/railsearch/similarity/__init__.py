@@ -1,7 +1,7 @@
 """WHAT similar means: components, gate, mixture, and the dot product they replace (the paper's section 2)."""
 
 from railsearch.similarity.balance import load_balance_loss
-from railsearch.similarity.contract import ConfigValue, Similarity
+from railsearch.similarity.contract import ConfigValue, Similarity, check_similarity
 from railsearch.similarity.decomposition import Decomposition, decompose
 from railsearch.similarity.dot_product import DotProduct
 from railsearch.similarity.gate import GateActivation, GateInput
@@ -24,6 +24,7 @@ __all__ = [
     "Projection",
     "QueryParts",
     "Similarity",
+    "check_similarity",
     "decompose",
     "fingerprint",
     "load_balance_loss",

@@ -6,6 +6,7 @@ from typing import Protocol, Self, TypeAlias, runtime_checkable
 from torch import Tensor
 from torch.nn import Parameter
 
+from railsearch.errors import InvalidInputError
 from railsearch.similarity.parts import Comparison, ItemParts, QueryParts
 
 ConfigValue: TypeAlias = bool | int | float | str | list[str] | None
@@ -25,6 +26,16 @@ class Similarity(Protocol):
     component_dim: int
     is_certifiable: bool
     training: bool
+
+    @property
+    def takes_user_ids(self) -> bool:
+        """Whether the query side looks at user ids besides the queries."""
+        ...
+
+    @property
+    def values_per_pair(self) -> int:
+        """How many values scoring holds for one query and item, so that blocks can be cut to fit the cache."""
+        ...
 
     @property
     def config(self) -> dict[str, ConfigValue]:
@@ -84,3 +95,10 @@ class Similarity(Protocol):
     def train(self, mode: bool = True) -> Self:
         """Switch dropout on or off."""
         ...
+
+
+def check_similarity(similarity: object) -> None:
+    """Check that the argument is a similarity, and not its class or something else."""
+    if isinstance(similarity, type) or not isinstance(similarity, Similarity):
+        given = similarity.__name__ if isinstance(similarity, type) else f"a {type(similarity).__name__}"
+        raise InvalidInputError(f"similarity is {given}; give a similarity such as MixtureOfLogits(...).")

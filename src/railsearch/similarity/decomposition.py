@@ -65,8 +65,8 @@ def decompose(matrix: ArrayLike, rank: int, epsilon: float = 1e-6) -> Decomposit
     lifted = lifted + (1.0 + 2.0 * float(lifted.abs().max()))  # (n, m) every entry >= 1
     factors = unit / lifted  # (n, m) lambda
     least, most = factors.min(), factors.max()
-    # Not all factors are alike here: if they were, the matrix would have passed as rank d above.
-    gate_weights = ((most - factors) / (most - least)).clamp(0.0, 1.0)  # (n, m)
+    spread = torch.where(most > least, most - least, 1.0)  # ()
+    gate_weights = ((most - factors) / spread).clamp(0.0, 1.0)  # (n, m)
     return _checked(values, gate_weights, least * lifted * scale, most * lifted * scale, epsilon)
 
 

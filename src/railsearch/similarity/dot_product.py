@@ -21,19 +21,25 @@ class DotProduct(nn.Module):
     is_certifiable = True
     num_query_components = 1
     num_item_components = 1
+    takes_user_ids = False
+    values_per_pair = 1
 
     def __init__(self, *, dim: int = 64, cosine: bool = False, temperature: float = 1.0, epsilon: float = 1e-6) -> None:
         super().__init__()
         self.component_dim = check_count(dim, name="dim")
-        self.is_cosine = cosine
+        self.is_cosine = bool(cosine)
         self.temperature = check_positive(temperature, name="temperature")
         self.epsilon = check_positive(epsilon, name="epsilon")
-        self.query_shape = self.item_shape = (dim,)
-        self.config: dict[str, ConfigValue] = {
-            "dim": dim,
-            "cosine": cosine,
-            "temperature": temperature,
-            "epsilon": epsilon,
+        self.query_shape = self.item_shape = (self.component_dim,)
+
+    @property
+    def config(self) -> dict[str, ConfigValue]:
+        """Keyword arguments that build this similarity anew, as it is now."""
+        return {
+            "dim": self.component_dim,
+            "cosine": self.is_cosine,
+            "temperature": self.temperature,
+            "epsilon": self.epsilon,
         }
 
     def query_parts(self, queries: Tensor, *, user_ids: Tensor | None = None) -> QueryParts:

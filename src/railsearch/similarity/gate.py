@@ -70,7 +70,7 @@ class Gate(nn.Module):
                     f"this similarity has {needs} {side} gate but the {side} parts have {has}; "
                     "make the parts with this similarity."
                 )
-        logits = torch.zeros_like(component_scores) if self.pair is None else self.pair(component_scores)
+        logits = torch.zeros_like(component_scores) if self.pair is None else self.pair(component_scores)  # (B, N, P)
         if query_gate is not None and item_gate is not None:
             logits = torch.addcmul(logits, query_gate, item_gate)  # (B, N, P)
         elif query_gate is not None:

@@ -8,7 +8,7 @@ import torch.nn.functional as F  # noqa: N812
 from torch import Generator, Tensor, nn
 
 from railsearch.errors import InvalidInputError
-from railsearch.inputs import as_choice, check_count, check_positive, check_rows, check_share
+from railsearch.inputs import as_choice, as_user_ids, check_count, check_positive, check_rows, check_seed, check_share
 from railsearch.similarity.contract import ConfigValue
 from railsearch.similarity.gate import Gate, GateActivation, GateInput
 from railsearch.similarity.parts import Comparison, ItemParts, QueryParts, all_pairs, own_pairs
@@ -42,8 +42,9 @@ class MixtureOfLogits(nn.Module):
         user_table_size: rows of a table of user components, the last of the Pq; None for no such table.
         user_dropout: share of user component values dropped while training.
         epsilon: components shorter than this are not scaled up to length 1.
+        seed: of the first weights; None draws them from torch's global generator.
 
-    >>> mol = MixtureOfLogits(query_dim=16, item_dim=16, num_query_components=2, num_item_components=2).eval()
+    >>> mol = MixtureOfLogits(query_dim=16, item_dim=16, num_query_components=2, num_item_components=2, seed=0).eval()
     >>> queries, items = mol.query_parts(torch.randn(3, 16)), mol.item_parts(torch.randn(5, 16))
     >>> mol.score(queries, items).shape
     torch.Size([3, 5])
@@ -71,82 +72,98 @@ class MixtureOfLogits(nn.Module):
         user_table_size: int | None = None,
         user_dropout: float = 0.5,
         epsilon: float = 1e-6,
+        seed: int | None = None,
     ) -> None:
         super().__init__()
-        query_projection = as_choice(Projection, query_projection, name="query_projection")
-        item_projection = as_choice(Projection, item_projection, name="item_projection")
-        inputs = _gate_inputs(gate_inputs)
-        if gate_activation is None:
-            is_pair_alone = inputs == {GateInput.PAIR}
-            gate_activation = GateActivation.IDENTITY if is_pair_alone else GateActivation.SILU
-        gate_activation = as_choice(GateActivation, gate_activation, name="gate_activation")
-        for name, rate in (
-            ("item_dropout", item_dropout),
-            ("gate_dropout", gate_dropout),
-            ("user_dropout", user_dropout),
-        ):
-            check_share(rate, name=name)
-        if user_table_size is not None:
-            check_count(user_table_size, name="user_table_size")
-            check_count(num_query_components, name="num_query_components with a user table", minimum=2)
-
         self.num_query_components = check_count(num_query_components, name="num_query_components")
         self.num_item_components = check_count(num_item_components, name="num_item_components")
         self.component_dim = check_count(component_dim, name="component_dim")
         self.temperature = check_positive(temperature, name="temperature")
         self.epsilon = check_positive(epsilon, name="epsilon")
-        self.num_projected = num_query_components - (user_table_size is not None)
-        self.query_shape = _input_shape("query", query_projection, query_dim, (self.num_projected, component_dim))
-        self.item_shape = _input_shape("item", item_projection, item_dim, (num_item_components, component_dim))
-        self.config: dict[str, ConfigValue] = {
-            "query_dim": None if query_projection is Projection.READY else query_dim,
-            "item_dim": None if item_projection is Projection.READY else item_dim,
-            "num_query_components": num_query_components,
-            "num_item_components": num_item_components,
-            "component_dim": component_dim,
-            "temperature": temperature,
-            "query_projection": query_projection.value,
-            "item_projection": item_projection.value,
-            "projection_dim": check_count(projection_dim, name="projection_dim"),
-            "item_dropout": item_dropout,
-            "gate_inputs": sorted(name.value for name in inputs),
-            "gate_dim": check_count(gate_dim, name="gate_dim"),
-            "gate_activation": gate_activation.value,
-            "gate_dropout": gate_dropout,
-            "user_table_size": user_table_size,
-            "user_dropout": user_dropout,
-            "epsilon": epsilon,
-        }
+        self.user_table_size = None if user_table_size is None else check_count(user_table_size, name="user_table_size")
+        if self.takes_user_ids:
+            check_count(self.num_query_components, name="num_query_components with a user table", minimum=2)
+        self.num_projected = self.num_query_components - self.takes_user_ids
+        self.query_projection = as_choice(Projection, query_projection, name="query_projection")
+        self.item_projection = as_choice(Projection, item_projection, name="item_projection")
+        self.projection_dim = check_count(projection_dim, name="projection_dim")
+        self.query_shape = _input_shape(
+            "query", self.query_projection, query_dim, (self.num_projected, self.component_dim)
+        )
+        self.item_shape = _input_shape(
+            "item", self.item_projection, item_dim, (self.num_item_components, self.component_dim)
+        )
+        self.item_dropout = check_share(item_dropout, name="item_dropout")
+        self.user_dropout = check_share(user_dropout, name="user_dropout")
+        self.gate_inputs = _gate_inputs(gate_inputs)
+        self.gate_dim = check_count(gate_dim, name="gate_dim")
+        if gate_activation is None:
+            is_pair_alone = self.gate_inputs == {GateInput.PAIR}
+            gate_activation = GateActivation.IDENTITY if is_pair_alone else GateActivation.SILU
 
         self.query_network = build_projection(
-            query_projection,
+            self.query_projection,
             input_dim=math.prod(self.query_shape),
-            hidden_dim=projection_dim,
-            output_dim=self.num_projected * component_dim,
+            hidden_dim=self.projection_dim,
+            output_dim=self.num_projected * self.component_dim,
             dropout=0.0,
         )
         self.item_network = build_projection(
-            item_projection,
+            self.item_projection,
             input_dim=math.prod(self.item_shape),
-            hidden_dim=projection_dim,
-            output_dim=num_item_components * component_dim,
-            dropout=item_dropout,
+            hidden_dim=self.projection_dim,
+            output_dim=self.num_item_components * self.component_dim,
+            dropout=self.item_dropout,
         )
         self.user_table = (
             None
-            if user_table_size is None
-            else UserTable(size=user_table_size, dim=component_dim, dropout=user_dropout)
+            if self.user_table_size is None
+            else UserTable(size=self.user_table_size, dim=self.component_dim, dropout=self.user_dropout)
         )
         self.gate = Gate(
-            num_pairs=num_query_components * num_item_components,
+            num_pairs=self.num_query_components * self.num_item_components,
             query_dim=math.prod(self.query_shape),
             item_dim=math.prod(self.item_shape),
-            inputs=inputs,
-            hidden_dim=gate_dim,
-            activation=gate_activation,
-            dropout=gate_dropout,
+            inputs=self.gate_inputs,
+            hidden_dim=self.gate_dim,
+            activation=as_choice(GateActivation, gate_activation, name="gate_activation"),
+            dropout=check_share(gate_dropout, name="gate_dropout"),
         )
-        self.reset_parameters()
+        self.reset_parameters(None if seed is None else Generator().manual_seed(check_seed(seed)))
+
+    @property
+    def config(self) -> dict[str, ConfigValue]:
+        """Keyword arguments that build this similarity anew, as it is now."""
+        return {
+            "query_dim": None if self.query_projection is Projection.READY else self.query_shape[0],
+            "item_dim": None if self.item_projection is Projection.READY else self.item_shape[0],
+            "num_query_components": self.num_query_components,
+            "num_item_components": self.num_item_components,
+            "component_dim": self.component_dim,
+            "temperature": self.temperature,
+            "query_projection": self.query_projection.value,
+            "item_projection": self.item_projection.value,
+            "projection_dim": self.projection_dim,
+            "item_dropout": self.item_dropout,
+            "gate_inputs": sorted(name.value for name in self.gate_inputs),
+            "gate_dim": self.gate_dim,
+            "gate_activation": self.gate.activation.value,
+            "gate_dropout": self.gate.dropout,
+            "user_table_size": self.user_table_size,
+            "user_dropout": self.user_dropout,
+            "epsilon": self.epsilon,
+        }
+
+    @property
+    def takes_user_ids(self) -> bool:
+        """Whether one query component comes from a table of users."""
+        return self.user_table_size is not None
+
+    @property
+    def values_per_pair(self) -> int:
+        """How many values scoring holds for one query and item: the pairs, or the gate's hidden layer."""
+        num_pairs = self.num_query_components * self.num_item_components
+        return max(num_pairs, self.gate_dim) if GateInput.PAIR in self.gate_inputs else num_pairs
 
     def reset_parameters(self, generator: Generator | None = None) -> None:
         """Give all weights their first values anew, from the generator if one is given."""
@@ -157,11 +174,11 @@ class MixtureOfLogits(nn.Module):
     def query_parts(self, queries: Tensor, *, user_ids: Tensor | None = None) -> QueryParts:
         """Compute the query side; users that are not known have a negative id, or none at all."""
         check_rows(queries, name="queries", shape=self.query_shape)
-        components = self.query_network(queries).view(len(queries), self.num_projected, self.component_dim)
+        components = self.query_network(queries).view(-1, self.num_projected, self.component_dim)  # (B, Pq, d)
         if self.user_table is not None:
             if user_ids is None:
-                user_ids = torch.full((len(queries),), NO_USER, device=queries.device)
-            own = self.user_table(user_ids)[:, None]  # (B, 1, d)
+                user_ids = torch.full((len(queries),), NO_USER, device=queries.device)  # (B,)
+            own = self.user_table(as_user_ids(user_ids, count=len(queries)))[:, None]  # (B, 1, d)
             components = torch.cat([components, own], dim=1)  # (B, Pq, d)
         elif user_ids is not None:
             raise InvalidInputError("user_ids was given but user_table_size is None; set it or leave ids out.")
@@ -171,7 +188,7 @@ class MixtureOfLogits(nn.Module):
     def item_parts(self, items: Tensor) -> ItemParts:
         """Compute the item side; done once for each item, when it is indexed."""
         check_rows(items, name="items", shape=self.item_shape)
-        components = self.item_network(items).view(len(items), self.num_item_components, self.component_dim)
+        components = self.item_network(items).view(-1, self.num_item_components, self.component_dim)  # (N, Px, d)
         gate = None if self.gate.item is None else self.gate.item(items.flatten(1))  # (N, P)
         return ItemParts(self._normalize(components), gate)
 
@@ -221,6 +238,6 @@ def _input_shape(side: str, projection: Projection, dim: int | None, ready_shape
 
 
 def _gate_inputs(names: Collection[GateInput | str]) -> frozenset[GateInput]:
-    if isinstance(names, str):
-        raise InvalidInputError(f"gate_inputs is {names!r}; give a list, such as [{names!r}].")
+    if isinstance(names, str) or not isinstance(names, Collection):
+        raise InvalidInputError(f"gate_inputs is {names!r}; give a list, such as ['query', 'item', 'pair'].")
     return frozenset(as_choice(GateInput, name, name="gate_inputs") for name in names)

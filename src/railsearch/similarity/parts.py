@@ -52,7 +52,7 @@ def all_pairs(query_components: Tensor, item_components: Tensor) -> Tensor:
     num_queries, num_query_components, dim = query_components.shape
     num_items, num_item_components, _ = item_components.shape
     products = query_components.reshape(-1, dim) @ item_components.reshape(-1, dim).T  # (B * Pq, N * Px)
-    by_query = products.view(num_queries, num_query_components, num_items, num_item_components)
+    by_query = products.view(num_queries, num_query_components, num_items, num_item_components)  # (B, Pq, N, Px)
     return by_query.transpose(1, 2).reshape(num_queries, num_items, -1)  # (B, N, P)
 
 
@@ -61,5 +61,5 @@ def own_pairs(query_components: Tensor, candidate_components: Tensor) -> Tensor:
     num_queries, num_candidates, num_item_components, dim = candidate_components.shape
     flat = candidate_components.reshape(num_queries, -1, dim)  # (B, C * Px, d)
     products = torch.bmm(query_components, flat.transpose(1, 2))  # (B, Pq, C * Px)
-    by_query = products.view(num_queries, -1, num_candidates, num_item_components)
+    by_query = products.view(num_queries, -1, num_candidates, num_item_components)  # (B, Pq, C, Px)
     return by_query.transpose(1, 2).reshape(num_queries, num_candidates, -1)  # (B, C, P)

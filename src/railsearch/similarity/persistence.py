@@ -45,11 +45,13 @@ def fingerprint(similarity: Similarity) -> str:
 
 def save_similarity(similarity: Similarity, path: str | Path, *, overwrite: bool = False) -> str:
     """Write a model folder and give its fingerprint; a kill at any moment leaves the old one or the new one."""
-    target = Path(path)
+    target = settled_folder(Path(path))
     if target.exists() and not overwrite:
         raise InvalidInputError(f"{target} exists already; choose another path or pass overwrite=True.")
-    if target.exists() and not (target / CONFIG_FILE).exists():
-        raise InvalidInputError(f"{target} is not a model folder, and will not be replaced; choose another path.")
+    if target.exists() and not _is_ours(target):
+        raise InvalidInputError(
+            f"{target} holds other files than a railsearch similarity, and will not be replaced; choose another path."
+        )
     name = fingerprint(similarity)
     config = {
         "format": FORMAT,
@@ -59,8 +61,8 @@ def save_similarity(similarity: Similarity, path: str | Path, *, overwrite: bool
         "fingerprint": name,
     }
     tensors = {key: value.detach().cpu().contiguous() for key, value in similarity.state_dict().items()}
-    with new_folder(target) as folder:
-        safetensors.torch.save_file(tensors, folder / WEIGHTS_FILE)
+    with new_folder(Path(path)) as folder:
+        (folder / WEIGHTS_FILE).write_bytes(safetensors.torch.save(tensors))
         (folder / CONFIG_FILE).write_text(json.dumps(config, indent=2) + "\n")
     return name
 
@@ -81,8 +83,9 @@ def load_similarity(path: str | Path, *, expected_fingerprint: str | None = None
         )
     tensors = _read_weights(folder / WEIGHTS_FILE)
     try:
-        similarity = _KINDS[kind](**config)  # type: ignore[arg-type]
-    except (TypeError, InvalidInputError) as error:
+        with torch.device("meta"):  # no memory is taken before the weights are known to fit
+            similarity = _KINDS[kind](**config)  # type: ignore[arg-type]
+    except (TypeError, InvalidInputError, RuntimeError, OverflowError) as error:
         raise ModelFolderError(
             f"{folder / CONFIG_FILE} does not describe a {kind}: {error}; restore the file."
         ) from error
@@ -94,6 +97,17 @@ def load_similarity(path: str | Path, *, expected_fingerprint: str | None = None
             "weights or config were changed after saving; restore the folder from a copy."
         )
     return similarity.eval()
+
+
+def _is_ours(folder: Path) -> bool:
+    """Whether a folder holds a model that we wrote, and nothing else."""
+    if not folder.is_dir() or {file.name for file in folder.iterdir()} - {CONFIG_FILE, WEIGHTS_FILE}:
+        return False
+    try:
+        stated = json.loads((folder / CONFIG_FILE).read_text())
+    except (OSError, ValueError, RecursionError):
+        return False
+    return isinstance(stated, dict) and stated.get("format") == FORMAT
 
 
 def _kind_of(similarity: Similarity) -> str:
@@ -112,7 +126,7 @@ def _read_config(folder: Path) -> tuple[str, dict[str, ConfigValue], str]:
         stated = json.loads(file.read_text())
     except FileNotFoundError as error:
         raise ModelFolderError(f"{file} does not exist; give a folder that save_similarity wrote.") from error
-    except (OSError, ValueError) as error:
+    except (OSError, ValueError, RecursionError) as error:
         raise ModelFolderError(f"{file} cannot be read ({error}); restore it from a copy.") from error
     if not isinstance(stated, dict) or stated.get("format") != FORMAT:
         raise ModelFolderError(f"{file} is not the config of a railsearch similarity; give another folder.")
@@ -122,7 +136,7 @@ def _read_config(folder: Path) -> tuple[str, dict[str, ConfigValue], str]:
             f"{FORMAT_VERSION}; install the railsearch that wrote it."
         )
     kind, config, name = stated.get("kind"), stated.get("config"), stated.get("fingerprint")
-    if kind not in _KINDS or not isinstance(config, dict) or not isinstance(name, str):
+    if not isinstance(kind, str) or kind not in _KINDS or not isinstance(config, dict) or not isinstance(name, str):
         raise ModelFolderError(
             f"{file} has kind {kind!r} (known: {', '.join(_KINDS)}), or lacks config or fingerprint; "
             "restore it from a copy."
@@ -151,4 +165,7 @@ def _fill(similarity: KnownSimilarity, tensors: dict[str, Tensor], file: Path) -
             f"{file} belongs to another model: {differing} is {present.get(differing, 'absent')} there but the "
             f"config needs {wanted.get(differing, 'none')}; restore the folder from a copy."
         )
+    for name, tensor in tensors.items():
+        if not tensor.is_floating_point():
+            raise ModelFolderError(f"{file} holds {name} as {tensor.dtype}; restore the folder from a copy.")
     similarity.load_state_dict(tensors, assign=True)

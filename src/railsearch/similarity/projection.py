@@ -3,7 +3,6 @@
 from collections import OrderedDict
 from enum import StrEnum
 
-import torch.nn.functional as F  # noqa: N812  (the name that everyone in the field reads)
 from torch import Generator, Tensor, nn
 
 
@@ -20,7 +19,7 @@ class Projection(StrEnum):
 class GatedLinearUnit(nn.Module):
     """act(x A) * (x B): the first half of the hidden values goes through the activation."""
 
-    def __init__(self, *, input_dim: int, hidden_dim: int, activation: Projection) -> None:
+    def __init__(self, *, input_dim: int, hidden_dim: int, activation: nn.Module) -> None:
         super().__init__()
         self.activation = activation
         self.hidden = nn.Linear(input_dim, 2 * hidden_dim)
@@ -28,8 +27,7 @@ class GatedLinearUnit(nn.Module):
     def forward(self, inputs: Tensor) -> Tensor:
         """Give (..., hidden_dim) for (..., input_dim)."""
         activated, linear = self.hidden(inputs).chunk(2, dim=-1)  # (..., H) each
-        is_swiglu = self.activation is Projection.SWIGLU
-        unit: Tensor = (F.silu(activated) if is_swiglu else F.gelu(activated)) * linear  # (..., H)
+        unit: Tensor = self.activation(activated) * linear  # (..., H)
         return unit
 
 
@@ -41,7 +39,8 @@ def build_projection(
         return nn.Sequential()
     layers: OrderedDict[str, nn.Module] = OrderedDict(dropout=nn.Dropout(dropout))
     if projection is not Projection.LINEAR:
-        layers["unit"] = GatedLinearUnit(input_dim=input_dim, hidden_dim=hidden_dim, activation=projection)
+        activation = nn.SiLU() if projection is Projection.SWIGLU else nn.GELU()
+        layers["unit"] = GatedLinearUnit(input_dim=input_dim, hidden_dim=hidden_dim, activation=activation)
         input_dim = hidden_dim
     layers["output"] = nn.Linear(input_dim, output_dim)
     return nn.Sequential(layers)

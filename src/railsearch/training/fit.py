@@ -19,10 +19,12 @@ from railsearch.inputs import (
     check_count,
     check_not_negative,
     check_positive,
+    check_seed,
+    is_finite,
 )
 from railsearch.metrics import summarize
-from railsearch.scoring import Exclusions, target_ranks
-from railsearch.similarity import Similarity
+from railsearch.scoring import Exclusions, compute_item_parts, compute_query_parts, target_ranks
+from railsearch.similarity import Similarity, check_similarity
 from railsearch.training.losses import StepLosses, backward_sampled_softmax
 from railsearch.training.negatives import Negatives, draw_negatives
 from railsearch.training.pairs import as_pairs, seen_items
@@ -80,7 +82,8 @@ def fit_similarity(
 
     The embeddings stay as they are. With validation pairs, the weights of the epoch with the best validation
     MRR are kept; otherwise those of the last. The similarity is left in eval mode, ready for `Index.build`.
-    On the CPU the same seed and number of threads give the same weights, bit for bit.
+    On the CPU the same first weights (see the similarity's own seed), seed and number of threads give the same
+    weights, bit for bit.
 
     Args:
         similarity: what to train, such as a MixtureOfLogits; changed in place.
@@ -91,7 +94,7 @@ def fit_similarity(
             items left out.
         user_ids: (Q,), for a similarity with a user table; see MixtureOfLogits.
         negatives: "uniform" over the corpus, or "in_batch". A negative that is the positive does not count.
-        num_negatives: how many uniform negatives the examples of a batch share.
+        num_negatives: how many uniform negatives the examples of a batch share; in-batch ones come by themselves.
         epochs: passes over the pairs.
         batch_size: pairs a step.
         learning_rate: of AdamW. If the loss hardly falls, try 1e-2, or a temperature of 0.1 or 0.2.
@@ -106,6 +109,7 @@ def fit_similarity(
         InvalidInputError: an argument that cannot work; nothing was trained.
         TrainingError: the loss was no longer finite; the best weights so far are restored.
     """
+    check_similarity(similarity)
     for name, count in (("num_negatives", num_negatives), ("epochs", epochs), ("batch_size", batch_size)):
         check_count(count, name=name)
     check_positive(learning_rate, name="learning_rate")
@@ -117,21 +121,20 @@ def fit_similarity(
     weights = [parameter for parameter in similarity.parameters() if parameter.requires_grad]
     if not weights:
         raise InvalidInputError(
-            f"{type(similarity).__name__} has no weights to train; train a MixtureOfLogits "
-            "(with 1 x 1 components it is a cosine of two learned towers)."
+            f"this {type(similarity).__name__} has no weights to train, or they are frozen (those of an index are); "
+            "give a MixtureOfLogits (with 1 x 1 components it is a cosine of two learned towers)."
         )
     objective = _Objective(
         negatives=as_choice(Negatives, negatives, name="negatives"),
         num_negatives=num_negatives,
         balance_weight=check_not_negative(balance_weight, name="balance_weight"),
         user_penalty_weight=check_not_negative(user_penalty_weight, name="user_penalty_weight"),
-        generator=Generator().manual_seed(seed),
+        generator=Generator().manual_seed(check_seed(seed)),
     )
     data = _check_data(
         similarity, query_embeddings, item_embeddings, pairs, validation_pairs, user_ids, like=weights[0]
     )
-    if objective.negatives is Negatives.IN_BATCH and min(batch_size, len(data.pairs)) < 2:
-        raise InvalidInputError("in-batch negatives need at least 2 pairs in a batch; raise batch_size.")
+    _check_negatives(objective, data, batch_size)
 
     optimizer = AdamW(weights, lr=learning_rate, betas=(0.9, 0.98), weight_decay=weight_decay)
     device = weights[0].device
@@ -143,11 +146,14 @@ def fit_similarity(
         torch.random.fork_rng([] if device.type == "cpu" else [device], device_type=device.type),
         TrainingProgress(num_steps, is_shown=show_progress) as progress,
     ):
-        torch.manual_seed(seed)
+        torch.default_generator.manual_seed(seed)
+        if device.type != "cpu":
+            torch.get_device_module(device).manual_seed(seed)
         try:
             for epoch in range(1, epochs + 1):
                 started = time.perf_counter()
                 losses = _train_epoch(similarity, optimizer, data, objective, batch_size, progress)
+                _check_alive(similarity, data, learning_rate)
                 validation = _validate(similarity, data)
                 reports.append(
                     EpochReport(epoch, losses.softmax, losses.balance, validation, time.perf_counter() - started)
@@ -204,12 +210,27 @@ def _check_data(  # noqa: PLR0917  (the public call's own arguments, in its orde
     items = as_embeddings(item_embeddings, name="item_embeddings", shape=similarity.item_shape).to(like)
     size = (len(queries), len(items))
     training = as_pairs(pairs, name="pairs", size=size).to(like.device)
+    if similarity.takes_user_ids and user_ids is None:
+        raise InvalidInputError("the similarity has a user table but user_ids is None; give one id for each query.")
+    if user_ids is not None and not similarity.takes_user_ids:
+        raise InvalidInputError("user_ids was given but the similarity has no user table; leave them out.")
     users = None if user_ids is None else as_user_ids(user_ids, count=len(queries)).to(like.device)
     validation = None
     if validation_pairs is not None:
         held_out = as_pairs(validation_pairs, name="validation_pairs", size=size).to(like.device)
         validation = (held_out, seen_items(training, held_out[:, 0]))
     return _Data(queries, items, users, training, validation)
+
+
+def _check_negatives(objective: _Objective, data: _Data, batch_size: int) -> None:
+    """Check that there is anything to tell a positive from."""
+    if objective.negatives is Negatives.IN_BATCH:
+        if min(batch_size, len(data.pairs)) < 2:
+            raise InvalidInputError("in-batch negatives need at least 2 pairs in a batch; raise batch_size.")
+        if len(torch.unique(data.pairs[:, 1])) < 2:
+            raise InvalidInputError("all pairs name the same item, so there are no in-batch negatives; use 'uniform'.")
+    elif len(data.items) < 2:
+        raise InvalidInputError("there is only 1 item, so there are no negatives; give at least 2 items.")
 
 
 def _train_epoch(  # noqa: PLR0917  (one call, the loop's own state)
@@ -228,10 +249,7 @@ def _train_epoch(  # noqa: PLR0917  (one call, the loop's own state)
         optimizer.zero_grad()
         step = _step(similarity, data, data.pairs[rows], objective)
         if not math.isfinite(step.softmax):
-            raise TrainingError(
-                f"the loss is {step.softmax}; lower learning_rate (it is {optimizer.param_groups[0]['lr']:g}) "
-                "or raise the temperature."
-            )
+            raise _diverged(f"the loss is {step.softmax}", optimizer.param_groups[0]["lr"])
         optimizer.step()
         softmax += step.softmax * len(rows) / len(order)
         balance += step.balance * len(rows) / len(order)
@@ -270,13 +288,29 @@ def _step(similarity: Similarity, data: _Data, pairs: Tensor, objective: _Object
 
 
 @torch.no_grad()
+def _check_alive(similarity: Similarity, data: _Data, learning_rate: float) -> None:
+    """Stop before weights that can no longer score are kept: the last step's damage shows in no loss."""
+    queries, items = data.pairs[:256].unbind(dim=1)  # (B,)
+    scores = similarity.score(
+        similarity.query_parts(data.queries[queries], user_ids=data.users_of(queries)),
+        similarity.item_parts(data.items[items]),
+    )  # (B, B)
+    if not is_finite(scores):
+        raise _diverged("scores are NaN or infinite", learning_rate)
+
+
+def _diverged(symptom: str, learning_rate: float) -> TrainingError:
+    return TrainingError(f"{symptom}; lower learning_rate (it is {learning_rate:g}) or raise the temperature.")
+
+
+@torch.no_grad()
 def _validate(similarity: Similarity, data: _Data) -> dict[str, float] | None:
     if data.validation is None:
         return None
     pairs, seen = data.validation
     queries, targets = pairs.unbind(dim=1)  # (V,)
-    query_parts = similarity.query_parts(data.queries[queries], user_ids=data.users_of(queries))
-    item_parts = similarity.item_parts(data.items)
+    query_parts = compute_query_parts(similarity, data.queries[queries], data.users_of(queries))
+    item_parts = compute_item_parts(similarity, data.items)
     return summarize(target_ranks(similarity, query_parts, item_parts, targets, excluded=seen))
 
 
