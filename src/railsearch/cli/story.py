@@ -29,6 +29,7 @@ def tell_demo(chapters: Iterable[Chapter], console: Console) -> None:
                 if is_first:
                     _tell_quality(qualities, console)
                     console.rule("Search: the index answers (items liked in training left out)")
+                    console.print("Scores compare items for one user, not users with each other.")
                 _tell_search(chapter, console)
             case GateChapter():
                 if is_first:
