@@ -9,7 +9,7 @@ from railsearch.errors import (
     RailsearchError,
     TrainingError,
 )
-from railsearch.index import BruteForce, Index
+from railsearch.index import Adaptive, Average, BruteForce, Combined, Index, PerComponent, TwoPass
 from railsearch.similarity import (
     DotProduct,
     MixtureOfLogits,
@@ -20,22 +20,28 @@ from railsearch.similarity import (
     save_similarity,
 )
 from railsearch.training import fit_similarity
-from railsearch.types import SearchResult
+from railsearch.types import Explanation, SearchResult
 
 __version__ = "0.1.0"
 
 __all__ = [
+    "Adaptive",
+    "Average",
     "BruteForce",
+    "Combined",
     "DotProduct",
+    "Explanation",
     "FingerprintError",
     "Index",
     "InvalidInputError",
     "MixtureOfLogits",
     "ModelFolderError",
     "NotEnoughItemsError",
+    "PerComponent",
     "RailsearchError",
     "SearchResult",
     "TrainingError",
+    "TwoPass",
     "data",
     "decompose",
     "fingerprint",

@@ -183,7 +183,7 @@ def _evaluate(similarity: Similarity, world: World) -> dict[str, float]:
         similarity.query_parts(world.query_embeddings[users]),
         similarity.item_parts(world.item_embeddings),
         targets,
-        excluded=seen_items(world.train_pairs, users),
+        hidden=seen_items(world.train_pairs, users),
     )
     return summarize(ranks)
 
@@ -211,26 +211,24 @@ def _answer(index: Index, world: World, users: Tensor) -> Iterator[SearchChapter
 @torch.no_grad()
 def _explain(index: Index, world: World) -> Iterator[GateChapter]:
     """Two items of one user that the gate likes for different reasons."""
-    sample = world.query_embeddings[:64]
-    ids = index.search(sample, k=10).ids  # (B, K)
-    query_parts = index.similarity.query_parts(sample)
-    candidates = index.similarity.item_parts(world.item_embeddings)[ids]
-    learned = index.similarity.compare_candidates(query_parts, candidates)
-    true = world.truth.compare_candidates(
-        world.truth.query_parts(sample), world.truth.item_parts(world.item_embeddings)[ids]
-    )
-    reasons = learned.gate_weights.argmax(dim=-1) // index.similarity.num_item_components  # (B, K)
-    user = int((reasons != reasons[:, :1]).any(dim=1).int().argmax())
-    other = int((reasons[user] != reasons[user, 0]).int().argmax())
-    shape = (index.similarity.num_query_components, index.similarity.num_item_components)
-    for place in (0, other) if other else (0,):
-        best_pair = int(true.gate_weights[user, place].argmax())
+    ids = index.search(world.query_embeddings[:64], k=10).ids  # (B, K)
+    for user in range(len(ids)):
+        found = [index.explain(world.query_embeddings[user], int(item)) for item in ids[user]]
+        others = [other for other in found if other.ranked()[0][0] != found[0].ranked()[0][0]]
+        if others or user == len(ids) - 1:
+            break
+    for explanation in [found[0], *others[:1]]:
+        item = world.item_embeddings[explanation.item_id : explanation.item_id + 1]
+        true = world.truth.compare(
+            world.truth.query_parts(world.query_embeddings[user : user + 1]), world.truth.item_parts(item)
+        )
+        best_pair = int(true.gate_weights.argmax())
         yield GateChapter(
             user=user,
-            item=int(ids[user, place]),
-            score=float(learned.scores[user, place]),
-            component_scores=learned.component_scores[user, place].view(shape).tolist(),
-            gate_weights=learned.gate_weights[user, place].view(shape).tolist(),
+            item=explanation.item_id,
+            score=explanation.score,
+            component_scores=explanation.component_scores.tolist(),
+            gate_weights=explanation.gate_weights.tolist(),
             true_interest=best_pair // world.truth.num_item_components,
             true_aspect=best_pair % world.truth.num_item_components,
         )

@@ -3,6 +3,7 @@
 from collections.abc import Iterator
 from dataclasses import dataclass
 
+import torch
 from torch import Tensor
 
 NO_ITEM = -1
@@ -59,3 +60,26 @@ class SearchResult:
     def __repr__(self) -> str:
         num_queries, k = self.ids.shape
         return f"SearchResult({num_queries} queries, k={k}, {int(self.is_exact.sum())} certified exact)"
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Explanation:
+    """What the score of one query and one item is made of."""
+
+    item_id: int
+    score: float
+    component_scores: Tensor  # (Pq, Px)
+    gate_weights: Tensor  # (Pq, Px)
+
+    @property
+    def contributions(self) -> Tensor:
+        """Weight times component score of each pair; they sum to the score."""
+        return self.gate_weights * self.component_scores  # (Pq, Px)
+
+    def ranked(self) -> list[tuple[int, int, float]]:
+        """Pairs (query component, item component, contribution), the one that adds most first."""
+        contributions = self.contributions
+        order = contributions.flatten().sort(descending=True, stable=True).indices  # (P,)
+        rows, columns = torch.unravel_index(order, contributions.shape)  # (P,)
+        values = contributions[rows, columns].tolist()
+        return list(zip(rows.tolist(), columns.tolist(), values, strict=True))

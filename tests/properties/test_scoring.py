@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 from railsearch import DotProduct, InvalidInputError, NotEnoughItemsError
 from railsearch.metrics import mean_reciprocal_rank
 from railsearch.scoring import (
-    Exclusions,
+    Hidden,
     RunningBest,
     compute_item_parts,
     compute_query_parts,
@@ -47,7 +47,7 @@ def test_chunks_do_not_change_the_selection(seed: int, num_rows: int, chunk: int
     scores = torch.randint(0, 6, (3, num_rows), generator=torch.Generator().manual_seed(seed)).float()
     best = RunningBest(k)
     for first in range(0, num_rows, chunk):
-        best.update(scores[:, first : first + chunk], first)
+        best.update(scores[:, first : first + chunk], torch.arange(first, min(first + chunk, num_rows)))
     whole = select_best(scores, k)
     assert torch.equal(best.result()[0], whole[0])
     assert torch.equal(best.result()[1], whole[1])
@@ -88,10 +88,10 @@ def test_ranks_and_exclusions_against_a_plain_sort(seed: int, num_items: int, nu
     query_parts = similarity.query_parts(torch.randint(-1, 2, (3, 6), generator=generator).float())
     item_parts = similarity.item_parts(torch.randint(-1, 2, (num_items, 6), generator=generator).float())
     lists = [torch.randperm(num_items, generator=generator)[:num_excluded] for _ in range(3)]
-    excluded = Exclusions.from_lists(lists, device=torch.device("cpu"))
+    hidden = Hidden.from_lists(lists, device=torch.device("cpu"))
     targets = torch.randint(num_items, (3,), generator=generator)
-    ranks = target_ranks(similarity, query_parts, item_parts, targets, excluded=excluded, pairs_per_block=7)
-    scores, rows = top_k(similarity, query_parts, item_parts, num_items, excluded=excluded)
+    ranks = target_ranks(similarity, query_parts, item_parts, targets, hidden=hidden, pairs_per_block=7)
+    scores, rows = top_k(similarity, query_parts, item_parts, num_items, hidden=hidden)
     whole = score_candidates(similarity, query_parts, item_parts, torch.arange(num_items).expand(3, num_items))
     for query in range(3):
         gone = set(lists[query].tolist())

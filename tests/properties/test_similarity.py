@@ -53,7 +53,7 @@ def test_permuting_items_permutes_scores(seed: int, kind: str) -> None:
     query_parts = similarity.query_parts(queries)
     scores = similarity.score(query_parts, similarity.item_parts(items))
     permuted = similarity.score(query_parts, similarity.item_parts(items[order]))
-    torch.testing.assert_close(permuted, scores[:, order], rtol=1e-5, atol=1e-5)
+    torch.testing.assert_close(permuted, scores[:, order], rtol=1e-5, atol=1e-4)
 
 
 @given(seed=SEEDS, kind=st.sampled_from(KINDS))
@@ -64,7 +64,7 @@ def test_candidates_score_as_all_pairs_do(seed: int, kind: str) -> None:
     candidates = torch.randint(len(items), (len(queries), 5), generator=torch.Generator().manual_seed(seed))
     own = similarity.score_candidates(query_parts, item_parts[candidates])
     expected = similarity.score(query_parts, item_parts).gather(1, candidates)
-    torch.testing.assert_close(own, expected, rtol=1e-5, atol=1e-5)
+    torch.testing.assert_close(own, expected, rtol=1e-5, atol=1e-4)
 
 
 @settings(max_examples=15)

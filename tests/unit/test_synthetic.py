@@ -47,7 +47,7 @@ def test_likes_are_different_items_and_follow_the_truth() -> None:
         world.truth.query_parts(world.query_embeddings[users]),
         world.truth.item_parts(world.item_embeddings),
         targets,
-        excluded=seen_items(world.train_pairs, users),
+        hidden=seen_items(world.train_pairs, users),
     )
     assert float(ranks.float().median()) <= 5  # by chance it would be near 95
 

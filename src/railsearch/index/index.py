@@ -4,26 +4,31 @@ import copy
 from collections.abc import Sequence
 from typing import Self
 
+import numpy as np
 import torch
 from torch import Tensor
 
 from railsearch.errors import InvalidInputError, NotEnoughItemsError
+from railsearch.index.corpus import Corpus
 from railsearch.index.strategies import BruteForce, Found, Strategy
 from railsearch.inputs import (
     ArrayLike,
     as_embeddings,
     as_id_lists,
     as_ids,
+    as_integers,
+    as_tensor,
     as_user_ids,
     check_count,
     check_finite,
     check_rows,
 )
-from railsearch.scoring import Exclusions, compute_item_parts
+from railsearch.scoring import Hidden, compute_item_parts
 from railsearch.similarity import ItemParts, QueryParts, Similarity, check_similarity, fingerprint
-from railsearch.types import NO_ITEM, SearchResult
+from railsearch.types import NO_ITEM, Explanation, SearchResult
 
-QUERIES_PER_BATCH = 1024
+QUERIES_PER_BATCH = 32
+"""Queries searched at once, so that one value for each query and item is never too many."""
 
 
 class Index:
@@ -39,9 +44,9 @@ class Index:
     [[20]]
     """
 
-    def __init__(self, *, similarity: Similarity, item_parts: ItemParts, ids: Tensor) -> None:
-        self._similarity = similarity
-        self._item_parts = item_parts
+    def __init__(self, *, corpus: Corpus, ids: Tensor) -> None:
+        self._corpus = corpus
+        self._similarity = corpus.similarity
         self._ids = ids  # (N,) ascending, so that the smaller row is the smaller id
 
     @classmethod
@@ -73,7 +78,7 @@ class Index:
         if bool((ids_tensor[1:] < ids_tensor[:-1]).any()):
             ids_tensor, order = ids_tensor.sort()
             item_parts = item_parts[order]
-        return cls(similarity=similarity, item_parts=item_parts, ids=ids_tensor)
+        return cls(corpus=Corpus.build(similarity, item_parts), ids=ids_tensor)
 
     @property
     def similarity(self) -> Similarity:
@@ -102,6 +107,7 @@ class Index:
         k: int,
         strategy: Strategy | None = None,
         exclude: ArrayLike | Sequence[object] | None = None,
+        allow: ArrayLike | None = None,
         *,
         user_ids: ArrayLike | None = None,
         pad: bool = False,
@@ -115,8 +121,10 @@ class Index:
             strategy: how to search; brute force if left out.
             exclude: one list, set or array of item ids a query (items already seen, say), or a (B, E) array; ids
                 that are not in the index, and -1, are passed over.
+            allow: search only these items, for all queries: a mask with one true or false for each of `index.ids`, or
+                a list of ids.
             user_ids: one a query, where the similarity has a user table.
-            pad: what to do where exclusions leave a query fewer than k items: raise an error, or with `True`
+            pad: what to do where exclude and allow leave a query fewer than k items: raise an error, or with `True`
                 fill up with id -1 and score minus infinity.
         """
         k = check_count(k, name="k")
@@ -133,49 +141,113 @@ class Index:
         else:
             queries = as_embeddings(queries, name="queries", shape=self._similarity.query_shape)
         users = None if user_ids is None else as_user_ids(user_ids, count=len(queries))
-        excluded = None if exclude is None else self._exclusions(exclude, len(queries), k, pad=pad)
+        hidden = self._hidden(exclude, allow, len(queries), k, pad=pad)
         batches = []
         for first in range(0, max(1, len(queries)), QUERIES_PER_BATCH):
             last = first + QUERIES_PER_BATCH
             query_parts = self._query_parts(queries[first:last], None if users is None else users[first:last])
-            hidden = None if excluded is None else excluded.of_queries(first, last)
-            batches.append(strategy.find_rows(self._similarity, query_parts, self._item_parts, k, excluded=hidden))
+            own_hidden = None if hidden is None else hidden.of_queries(first, last)
+            batches.append(strategy.find_rows(self._corpus, query_parts, k, own_hidden))
         return self._result(batches)
 
+    def explain(self, query: ArrayLike, item_id: int, *, user_id: int | None = None) -> Explanation:
+        """Show what the score of one query and one item is made of.
+
+        Args:
+            query: one query: an embedding (D,), or ready components (Pq, d) where the similarity takes those.
+            item_id: an item of this index.
+            user_id: where the similarity has a user table.
+        """
+        item_id = check_count(item_id, name="item_id", minimum=0)
+        row = int(torch.searchsorted(self._ids, item_id))
+        if row == len(self) or int(self._ids[row]) != item_id:
+            raise InvalidInputError(f"item_id is {item_id}, which is not among the {len(self)} items of this index.")
+        queries = as_embeddings(as_tensor(query, "query")[None], name="query", shape=self._similarity.query_shape)
+        users = None if user_id is None else as_user_ids([user_id], count=1)
+        with torch.no_grad():
+            found = self._similarity.compare(self._query_parts(queries, users), self._corpus.parts[row : row + 1])
+        shape = (self._similarity.num_query_components, self._similarity.num_item_components)
+        return Explanation(
+            item_id=item_id,
+            score=float(found.scores[0, 0]),
+            component_scores=found.component_scores[0, 0].view(shape),
+            gate_weights=found.gate_weights[0, 0].view(shape),
+        )
+
     def _query_parts(self, queries: Tensor | QueryParts, user_ids: Tensor | None) -> QueryParts:
-        like = self._item_parts.components
+        like = self._corpus.parts.components
         if isinstance(queries, QueryParts):
             return QueryParts(queries.components.to(like), None if queries.gate is None else queries.gate.to(like))
         users = None if user_ids is None else user_ids.to(like.device)
         with torch.no_grad():
             return self._similarity.query_parts(queries.to(like), user_ids=users)
 
-    def _exclusions(self, exclude: ArrayLike | Sequence[object], num_queries: int, k: int, *, pad: bool) -> Exclusions:
-        lists = as_id_lists(exclude, name="exclude", count=num_queries)
+    def _hidden(
+        self,
+        exclude: ArrayLike | Sequence[object] | None,
+        allow: ArrayLike | None,
+        num_queries: int,
+        k: int,
+        *,
+        pad: bool,
+    ) -> Hidden | None:
+        if exclude is None and allow is None:
+            return None
         known_ids = self._ids.cpu()
-        rows = []
-        for query, ids in enumerate(lists):
-            distinct = torch.unique(ids)
-            places = torch.searchsorted(known_ids, distinct).clamp_max(len(known_ids) - 1)
-            rows.append(places[known_ids[places] == distinct])
-            num_left = len(self) - len(rows[-1])
+        is_allowed = torch.ones(len(self), dtype=torch.bool) if allow is None else _as_mask(allow, known_ids)  # (N,)
+        num_allowed = int(is_allowed.sum())
+        lists = [] if exclude is None else as_id_lists(exclude, name="exclude", count=num_queries)
+        rows = [_rows_of(ids, known_ids) for ids in lists]
+        for query, own_rows in enumerate(rows):
+            num_left = num_allowed - int(is_allowed[own_rows].sum())
             if num_left < k and not pad:
-                raise NotEnoughItemsError(
-                    f"k is {k} but exclude leaves query {query} only {num_left} of {len(self)} items; "
-                    f"ask for a smaller k, or pass pad=True to have id -1 in the empty places."
-                )
-        return Exclusions.from_lists(rows, device=self._ids.device)
+                raise _too_few(k, f"exclude leaves query {query} only {num_left} of {len(self)} items")
+        if num_allowed < k and not pad:
+            raise _too_few(k, f"allow leaves only {num_allowed} of {len(self)} items")
+        return Hidden.from_lists(rows, device=self._ids.device, is_allowed=None if allow is None else is_allowed)
 
     def _result(self, batches: list[Found]) -> SearchResult:
         scores = torch.cat([found.scores for found in batches])  # (B, K)
         rows = torch.cat([found.rows for found in batches])  # (B, K)
-        # Scores are finite, so that minus infinity only stands where exclusions left nothing to give.
+        # Scores are finite, so that minus infinity only stands where exclude and allow left nothing to give.
         return SearchResult(
             ids=self._ids[rows].masked_fill(scores == -torch.inf, NO_ITEM),
             scores=scores.to(torch.float32),
             ceiling=torch.cat([found.ceiling for found in batches]).to(torch.float32),
             num_scored=torch.cat([found.num_scored for found in batches]),
         )
+
+
+def _rows_of(ids: Tensor, known_ids: Tensor) -> Tensor:
+    """Rows of those ids that are known; others are passed over."""
+    distinct = torch.unique(ids)
+    places = torch.searchsorted(known_ids, distinct).clamp_max(len(known_ids) - 1)
+    return places[known_ids[places] == distinct]
+
+
+def _as_mask(allow: ArrayLike, known_ids: Tensor) -> Tensor:
+    """Whether each item may be given (N,), from such a mask or from a list of ids."""
+    values = allow if isinstance(allow, Tensor) else np.asarray(sorted(allow) if isinstance(allow, set) else allow)
+    if values.dtype in (torch.bool, np.bool_):
+        mask = torch.as_tensor(values).cpu()
+        if tuple(mask.shape) != tuple(known_ids.shape):
+            raise InvalidInputError(
+                f"allow is a mask of shape {tuple(mask.shape)} but the index holds {len(known_ids)} items; "
+                "give one true or false for each of index.ids."
+            )
+        return mask
+    ids = as_integers(values, name="allow").cpu()
+    if ids.ndim != 1:
+        raise InvalidInputError(f"allow has shape {tuple(ids.shape)}; give a mask or a flat list of ids.")
+    mask = torch.zeros(len(known_ids), dtype=torch.bool)
+    mask[_rows_of(ids, known_ids)] = True
+    return mask
+
+
+def _too_few(k: int, cause: str) -> NotEnoughItemsError:
+    return NotEnoughItemsError(
+        f"k is {k} but {cause}; ask for a smaller k, or pass pad=True to have id -1 in the empty places."
+    )
 
 
 def _one_row(similarity: Similarity, shape: tuple[int, ...]) -> Tensor:

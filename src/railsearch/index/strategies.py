@@ -1,13 +1,29 @@
-"""HOW to find the top K: small frozen choices that a search is given (the paper's section 3)."""
+"""HOW to find the top K: small frozen choices that a search is given (the paper's section 3).
+
+Every strategy is the same four steps: choose candidates, score them with phi, keep K, and report the ceiling of
+what was not scored. An answer is exact where that ceiling is not above the k-th score that was found.
+"""
 
 from dataclasses import dataclass
 from typing import Protocol, runtime_checkable
 
 import torch
+import torch.nn.functional as F  # noqa: N812
 from torch import Tensor
 
-from railsearch.scoring import Exclusions, top_k
-from railsearch.similarity import ItemParts, QueryParts, Similarity
+from railsearch.errors import InvalidInputError
+from railsearch.index.corpus import Corpus
+from railsearch.index.first_stage import NO_ROW, best_by_average, best_per_component, unite
+from railsearch.inputs import check_count, check_not_negative
+from railsearch.scoring import Hidden, RunningBest, pack, score_all, score_candidates, select_best, top_k
+from railsearch.similarity import QueryParts
+
+ROWS_PER_STRETCH = 8192
+"""Items that a two-pass search decides on at once."""
+WHOLE_SHARE = 0.4
+"""Share of a stretch that is to be scored from which on it is cheaper to score the whole of it, without bounds."""
+STRETCHES_AT_ONCE = 8
+"""Stretches that are scored whole before bounds are tried again."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -15,7 +31,7 @@ class Found:
     """What a strategy found: rows of the corpus, best first, and the ceiling of what it did not score."""
 
     rows: Tensor  # (B, K) int64
-    scores: Tensor  # (B, K)
+    scores: Tensor  # (B, K), minus infinity where there is no item left to give
     ceiling: Tensor  # (B,)
     num_scored: Tensor  # (B,) int64
 
@@ -24,15 +40,7 @@ class Found:
 class Strategy(Protocol):
     """A way to find the k best rows."""
 
-    def find_rows(
-        self,
-        similarity: Similarity,
-        query_parts: QueryParts,
-        item_parts: ItemParts,
-        k: int,
-        *,
-        excluded: Exclusions | None,
-    ) -> Found:
+    def find_rows(self, corpus: Corpus, query_parts: QueryParts, k: int, hidden: Hidden | None) -> Found:
         """Find the k best rows of each query."""
         ...
 
@@ -41,21 +49,215 @@ class Strategy(Protocol):
 class BruteForce:
     """Score every item: exact, and the measure of every other strategy."""
 
-    def find_rows(
-        self,
-        similarity: Similarity,
-        query_parts: QueryParts,
-        item_parts: ItemParts,
-        k: int,
-        *,
-        excluded: Exclusions | None,
-    ) -> Found:
+    def find_rows(self, corpus: Corpus, query_parts: QueryParts, k: int, hidden: Hidden | None) -> Found:
         """Find the k best rows of each query."""
-        scores, rows = top_k(similarity, query_parts, item_parts, k, excluded=excluded)
-        device = scores.device
+        scores, rows = top_k(corpus.similarity, query_parts, corpus.parts, k, hidden=hidden)
         return Found(
             rows=rows,
             scores=scores,
-            ceiling=torch.full((len(query_parts),), -torch.inf, device=device),  # nothing was left unscored
-            num_scored=torch.full((len(query_parts),), len(item_parts), dtype=torch.int64, device=device),
+            ceiling=scores.new_full((len(rows),), -torch.inf),  # nothing was left unscored
+            num_scored=torch.full_like(rows[:, 0], len(corpus)),
         )
+
+
+@dataclass(frozen=True, slots=True)
+class PerComponent:
+    """Score the n best items of each of the P component pairs, united (the paper's TopKPerEmbd).
+
+    The ceiling is the best component score of any item that was not scored: the bound of Theorem 2, or a tighter one
+    where the next best item of one pair was brought by another.
+    """
+
+    n: int
+
+    def __post_init__(self) -> None:
+        check_count(self.n, name="n")
+
+    def find_rows(self, corpus: Corpus, query_parts: QueryParts, k: int, hidden: Hidden | None) -> Found:
+        """Find the k best rows of each query."""
+        return _find_by_component(corpus, query_parts, k, hidden, per_component=self.n, by_average=0)
+
+
+@dataclass(frozen=True, slots=True)
+class Average:
+    """Score the n items with the best average component score (the paper's TopKAvg).
+
+    The fastest first stage, one dot product an item; but what it passes over has no better ceiling than the trivial
+    one, 1 / temperature. Take Combined for a certificate.
+    """
+
+    n: int
+
+    def __post_init__(self) -> None:
+        check_count(self.n, name="n")
+
+    def find_rows(self, corpus: Corpus, query_parts: QueryParts, k: int, hidden: Hidden | None) -> Found:
+        """Find the k best rows of each query."""
+        if self.n < k:
+            raise InvalidInputError(
+                f"k is {k} but Average({self.n}) scores only {self.n} items; use Average({k}) or more."
+            )
+        chosen = best_by_average(corpus, query_parts, self.n, hidden)  # (B, n)
+        found = _score_chosen(corpus, query_parts, *unite([chosen], len(corpus)), k)
+        is_all = (chosen == NO_ROW).any(dim=1) | (self.n >= len(corpus))  # (B,) nothing was passed over
+        ceiling = corpus.trivial_ceiling(query_parts).masked_fill(is_all, -torch.inf)  # (B,)
+        return Found(found.rows, found.scores, ceiling, found.num_scored)
+
+
+@dataclass(frozen=True, slots=True)
+class Combined:
+    """Score what PerComponent(per_component) and Average(by_average) bring together (the paper's CombTopK)."""
+
+    per_component: int
+    by_average: int
+
+    def __post_init__(self) -> None:
+        check_count(self.per_component, name="per_component")
+        check_count(self.by_average, name="by_average")
+
+    def find_rows(self, corpus: Corpus, query_parts: QueryParts, k: int, hidden: Hidden | None) -> Found:
+        """Find the k best rows of each query."""
+        return _find_by_component(
+            corpus, query_parts, k, hidden, per_component=self.per_component, by_average=self.by_average
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class TwoPass:
+    """Exact: a first pass gives a k-th score, a second scores every item whose best component reaches it (Algorithm 1).
+
+    The second pass goes through the corpus once, stretch by stretch, and the k-th score rises on the way. Where most
+    of a stretch has to be scored, bounds are not worth their cost: it is scored whole, and so are the next ones.
+    """
+
+    def find_rows(self, corpus: Corpus, query_parts: QueryParts, k: int, hidden: Hidden | None) -> Found:
+        """Find the k best rows of each query."""
+        seeds = best_by_average(corpus, query_parts, max(4 * k, 256), hidden)  # (B, n)
+        first_pass = _score_chosen(corpus, query_parts, *unite([seeds], len(corpus)), k)
+        kth, num_scored = first_pass.scores[:, -1], first_pass.num_scored  # (B,)
+        slack = corpus.slack(query_parts)  # (B,)
+        ceiling = torch.full_like(kth, -torch.inf)  # (B,)
+        best = RunningBest(k)
+        num_whole = 0
+        for first in range(0, len(corpus), ROWS_PER_STRETCH):
+            stretch = corpus.between(first, first + ROWS_PER_STRETCH)
+            if not num_whole:
+                bounds = stretch.bounds(query_parts, hidden, first)  # (B, n)
+                is_open = (bounds >= (kth - slack)[:, None]) & (bounds > -torch.inf)  # (B, n)
+                candidates, is_real = pack(is_open)  # (B, C)
+                if candidates.shape[1] > WHOLE_SHARE * len(stretch):
+                    num_whole = STRETCHES_AT_ONCE
+            if num_whole:
+                num_whole -= 1
+                scores, rows = _score_whole(stretch, query_parts, hidden, first)  # (B, n)
+                num_scored = num_scored + len(stretch)
+            else:
+                passed_over = bounds.masked_fill(is_open, -torch.inf).amax(dim=1)  # (B,)
+                ceiling = torch.maximum(ceiling, passed_over + slack)
+                scores = score_candidates(corpus.similarity, query_parts, stretch.parts, candidates)  # (B, C)
+                scores, rows = scores.masked_fill(~is_real, -torch.inf), candidates + first  # (B, C)
+                num_scored = num_scored + is_real.sum(dim=1)
+            best.update(scores, rows)
+            found = best.result()[0]  # (B, <= K)
+            if found.shape[1] == k:
+                kth = torch.maximum(kth, found[:, -1])
+        scores, rows = _padded(*best.result(), k)
+        # What was passed over is below a k-th score by more than rounding; adding the slack back may round upward.
+        return Found(rows, scores, torch.minimum(ceiling, scores[:, -1]), num_scored)
+
+
+@dataclass(frozen=True, slots=True)
+class Adaptive:
+    """Score items in the order of their best component until the gap is small enough or the budget is spent.
+
+    With the defaults the answer is exact. The result says which end a query came to: its `gap` is at most `max_gap`,
+    or `num_scored` has reached `max_scored`.
+    """
+
+    max_gap: float = 0.0
+    max_scored: int | None = None
+
+    def __post_init__(self) -> None:
+        check_not_negative(self.max_gap, name="max_gap")
+        if self.max_scored is not None:
+            check_count(self.max_scored, name="max_scored")
+
+    def find_rows(self, corpus: Corpus, query_parts: QueryParts, k: int, hidden: Hidden | None) -> Found:
+        """Find the k best rows of each query."""
+        budget = len(corpus) if self.max_scored is None else self.max_scored
+        if budget < k:
+            raise InvalidInputError(f"k is {k} but max_scored is {budget}; ask for max_scored >= {k}.")
+        slack = corpus.slack(query_parts)  # (B,)
+        bounds = corpus.bounds(query_parts, hidden)  # (B, N) of items not scored yet
+        num_queries = len(query_parts)
+        scores = bounds.new_full((num_queries, k), -torch.inf)  # (B, K)
+        rows = torch.zeros_like(scores, dtype=torch.int64)  # (B, K)
+        num_scored = torch.zeros_like(slack, dtype=torch.int64)  # (B,)
+        ceiling = bounds.amax(dim=1) + slack if num_queries else slack  # (B,)
+        active = torch.arange(num_queries, device=bounds.device)  # (A,) queries that go on
+        width, spent = max(2 * k, 64), 0
+        while len(active):
+            width = min(width, budget - spent, len(corpus) - spent)
+            best_bounds, chosen = bounds[active].topk(width, dim=1)  # (A, width)
+            new_rows, is_real = unite([chosen.masked_fill(best_bounds == -torch.inf, NO_ROW)], len(corpus))
+            own = query_parts[active]
+            new_scores = score_candidates(corpus.similarity, own, corpus.parts, new_rows)
+            merged_rows = torch.cat([rows[active], new_rows], dim=1)  # (A, K + width)
+            merged = torch.cat([scores[active], new_scores.masked_fill(~is_real, -torch.inf)], dim=1)
+            merged_rows, order = merged_rows.sort(dim=1, stable=True)  # so that the smaller row wins ties
+            best, columns = select_best(merged.gather(1, order), k)  # (A, K)
+            scores[active], rows[active] = best, merged_rows.gather(1, columns)
+            num_scored[active] += is_real.sum(dim=1)
+            bounds[active[:, None], chosen] = -torch.inf
+            ceiling[active] = bounds[active].amax(dim=1) + slack[active]
+            spent += width
+            is_open = ceiling[active] - best[:, -1] > self.max_gap  # (A,)
+            is_open &= ceiling[active] > -torch.inf
+            active = active[is_open] if spent < min(budget, len(corpus)) else active[:0]
+            width *= 2
+        return Found(rows, scores, ceiling, num_scored)
+
+
+def _find_by_component(
+    corpus: Corpus, query_parts: QueryParts, k: int, hidden: Hidden | None, *, per_component: int, by_average: int
+) -> Found:
+    """Choose by component, and by average where that is asked for, or where a union would be smaller than k."""
+    chosen, bounds = best_per_component(corpus, query_parts, per_component, hidden)  # (B, P * n), (B, N)
+    lists = [chosen]
+    if by_average:
+        lists.append(best_by_average(corpus, query_parts, by_average, hidden))
+    rows, is_real = unite(lists, len(corpus))  # (B, C)
+    if len(rows) and int(is_real.sum(dim=1).min()) < k:
+        rows, is_real = unite([*lists, best_by_average(corpus, query_parts, k, hidden)], len(corpus))
+    found = _score_chosen(corpus, query_parts, rows, is_real, k)
+    if rows.shape[1]:
+        bounds.scatter_(1, torch.where(is_real, rows, rows[:, :1]), -torch.inf)  # (B, N) of what was passed over
+    ceiling = bounds.amax(dim=1) + corpus.slack(query_parts)  # (B,)
+    return Found(found.rows, found.scores, ceiling, found.num_scored)
+
+
+def _score_chosen(corpus: Corpus, query_parts: QueryParts, rows: Tensor, is_real: Tensor, k: int) -> Found:
+    """Score each query's own rows (B, C), ascending, and keep the k best; the ceiling is left open."""
+    scores = score_candidates(corpus.similarity, query_parts, corpus.parts, rows)  # (B, C)
+    scores = scores.masked_fill(~is_real, -torch.inf)
+    best, columns = select_best(scores, min(k, scores.shape[1]))  # (B, <= K)
+    best, best_rows = _padded(best, rows.gather(1, columns), k)
+    return Found(best_rows, best, torch.full_like(best[:, 0], torch.inf), is_real.sum(dim=1))
+
+
+def _score_whole(
+    stretch: Corpus, query_parts: QueryParts, hidden: Hidden | None, first_row: int
+) -> tuple[Tensor, Tensor]:
+    """Scores (B, n) of all items of a stretch, and their rows (n,) in the corpus."""
+    scores = score_all(stretch.similarity, query_parts, stretch.parts)  # (B, n)
+    if hidden is not None:
+        hidden.hide(scores, first_row)
+    return scores, torch.arange(first_row, first_row + len(stretch), device=scores.device)
+
+
+def _padded(scores: Tensor, rows: Tensor, k: int) -> tuple[Tensor, Tensor]:
+    """Fill up to k places with minus infinity, where there were fewer items to give."""
+    missing = k - scores.shape[1]
+    if not missing:
+        return scores, rows
+    return F.pad(scores, (0, missing), value=-torch.inf), F.pad(rows, (0, missing))

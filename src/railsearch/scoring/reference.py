@@ -7,7 +7,7 @@ from torch import Tensor
 
 from railsearch.errors import InvalidInputError, NotEnoughItemsError
 from railsearch.inputs import check_count, is_finite
-from railsearch.scoring.exclusions import Exclusions
+from railsearch.scoring.hidden import Hidden
 from railsearch.scoring.selection import RunningBest
 from railsearch.similarity import ItemParts, QueryParts, Similarity
 
@@ -26,12 +26,12 @@ def top_k(
     item_parts: ItemParts,
     k: int,
     *,
-    excluded: Exclusions | None = None,
+    hidden: Hidden | None = None,
     pairs_per_block: int | None = None,
 ) -> tuple[Tensor, Tensor]:
     """Scores and rows (B, K) of the k best items of each query, best first; of equal scores the smaller row.
 
-    Where exclusions leave a query fewer than k items, the rest of its scores are minus infinity.
+    Where hidden rows leave a query fewer than k items, the rest of its scores are minus infinity.
     """
     _check_scoring(similarity, query_parts, item_parts)
     check_count(k, name="k")
@@ -41,7 +41,7 @@ def top_k(
     rows = torch.empty_like(scores, dtype=torch.int64)  # (B, K)
     for first, last in _blocks(len(query_parts), QUERIES_PER_BLOCK):
         best = RunningBest(k)
-        hidden = None if excluded is None else excluded.of_queries(first, last)
+        own_hidden = None if hidden is None else hidden.of_queries(first, last)
         for left, right in _blocks(len(item_parts), ROWS_PER_SELECTION):
             chunk = _score_rows(
                 similarity,
@@ -49,10 +49,10 @@ def top_k(
                 item_parts,
                 left,
                 right,
-                excluded=hidden,
+                hidden=own_hidden,
                 pairs_per_block=pairs_per_block,
             )  # (B, n)
-            best.update(chunk, left)
+            best.update(chunk, torch.arange(left, right, device=chunk.device))
         scores[first:last], rows[first:last] = best.result()
     return scores, rows
 
@@ -94,12 +94,12 @@ def target_ranks(
     item_parts: ItemParts,
     targets: Tensor,
     *,
-    excluded: Exclusions | None = None,
+    hidden: Hidden | None = None,
     pairs_per_block: int | None = None,
 ) -> Tensor:
-    """Rank (B,) of each query's target row among all rows that are not excluded; the best has rank 1.
+    """Rank (B,) of each query's target row among all rows that are not hidden; the best has rank 1.
 
-    Ties stand in the order of search: smaller row first. The target itself counts even where it is excluded. Its
+    Ties stand in the order of search: smaller row first. The target itself counts even where it is hidden. Its
     score is computed together with all others: computed by itself it could round differently, and lose or win ties.
     """
     _check_scoring(similarity, query_parts, item_parts)
@@ -112,17 +112,24 @@ def target_ranks(
             item_parts,
             0,
             len(item_parts),
-            excluded=None,
+            hidden=None,
             pairs_per_block=pairs_per_block,
         )  # (B, N)
         own_row = targets[first:last, None]  # (B, 1)
         own_score = scores.gather(1, own_row)  # (B, 1)
-        if excluded is not None:
-            excluded.of_queries(first, last).hide(scores, 0)
+        if hidden is not None:
+            hidden.of_queries(first, last).hide(scores, 0)
         scores.scatter_(1, own_row, -torch.inf)
         is_ahead = (scores > own_score) | ((scores == own_score) & (rows < own_row))  # (B, N)
         ranks[first:last] = 1 + is_ahead.sum(dim=1)
     return ranks
+
+
+@torch.no_grad()
+def score_all(similarity: Similarity, query_parts: QueryParts, item_parts: ItemParts) -> Tensor:
+    """Scores (B, N) of every query with every item, block by block; for as many items as B x N has room for."""
+    _check_scoring(similarity, query_parts, item_parts)
+    return _score_rows(similarity, query_parts, item_parts, 0, len(item_parts), hidden=None, pairs_per_block=None)
 
 
 def _score_rows(
@@ -132,7 +139,7 @@ def _score_rows(
     first: int,
     last: int,
     *,
-    excluded: Exclusions | None,
+    hidden: Hidden | None,
     pairs_per_block: int | None,
 ) -> Tensor:
     """Scores (B, last - first) of the rows from first to last - 1, computed block by block."""
@@ -144,8 +151,8 @@ def _score_rows(
         block = similarity.score(query_parts, item_parts[start : first + right])  # (B, width)
         scores[:, left:right] = block[:, first + left - start :]
     _checked_scores(scores)
-    if excluded is not None:
-        excluded.hide(scores, first)
+    if hidden is not None:
+        hidden.hide(scores, first)
     return scores
 
 

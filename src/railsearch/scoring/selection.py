@@ -23,6 +23,24 @@ def select_best(scores: Tensor, k: int) -> tuple[Tensor, Tensor]:
     return ordered.values, columns.gather(1, ordered.indices)
 
 
+def pack(is_kept: Tensor) -> tuple[Tensor, Tensor]:
+    """Columns that are kept of each row (B, n), ascending and moved to the left: (B, width of the longest).
+
+    Shorter rows end in column 0; the second tensor is false there.
+
+    >>> columns, is_real = pack(torch.tensor([[False, True, True], [False, False, True]]))
+    >>> columns.tolist(), is_real.tolist()
+    ([[1, 2], [2, 0]], [[True, True], [True, False]])
+    """
+    rows, columns = is_kept.nonzero(as_tuple=True)  # (M,) by row, then column
+    counts = torch.bincount(rows, minlength=len(is_kept))  # (B,)
+    places = torch.arange(len(rows), device=rows.device) - (counts.cumsum(dim=0) - counts)[rows]  # (M,)
+    width = int(counts.max()) if len(counts) else 0
+    packed = columns.new_zeros((len(is_kept), width))  # (B, width)
+    packed[rows, places] = columns
+    return packed, torch.arange(width, device=rows.device) < counts[:, None]
+
+
 class RunningBest:
     """The k best of scores that come chunk by chunk, in ascending order of rows."""
 
@@ -31,19 +49,22 @@ class RunningBest:
         self._scores: Tensor | None = None
         self._rows: Tensor | None = None
 
-    def update(self, scores: Tensor, first_row: int) -> None:
-        """Take the scores (B, n) of the rows that begin at `first_row`."""
-        best, columns = select_best(scores, min(self.k, scores.shape[1]))
-        rows = columns + first_row  # (B, <= K)
+    def update(self, scores: Tensor, rows: Tensor) -> None:
+        """Take scores (B, n) of ascending rows, (n,) or (B, n), all greater than the rows taken before."""
         if self._scores is not None and self._rows is not None:
-            # Rows seen before are smaller and stand first, so that they win ties.
-            merged = torch.cat([self._scores, best], dim=1)  # (B, <= 2 K)
-            best, columns = select_best(merged, min(self.k, merged.shape[1]))
-            rows = torch.cat([self._rows, rows], dim=1).gather(1, columns)  # (B, <= K)
-        self._scores, self._rows = best, rows
+            if self._scores.shape[1] == self.k:
+                # A later row must be strictly better than the k-th: most of a chunk is passed over here.
+                columns, is_real = pack(scores > self._scores[:, -1:])  # (B, few)
+                rows = rows.expand_as(scores).gather(1, columns)  # (B, few)
+                scores = scores.gather(1, columns).masked_fill(~is_real, -torch.inf)  # (B, few)
+            # Rows taken before are smaller and stand first, so that they win ties.
+            rows = torch.cat([self._rows, rows.expand_as(scores)], dim=1)  # (B, K + few)
+            scores = torch.cat([self._scores, scores], dim=1)  # (B, K + few)
+        best, columns = select_best(scores, min(self.k, scores.shape[1]))  # (B, <= K)
+        self._scores, self._rows = best, rows.expand_as(scores).gather(1, columns)  # (B, <= K)
 
     def result(self) -> tuple[Tensor, Tensor]:
-        """Scores and rows, best first."""
+        """Scores and rows, best first; fewer than k only where fewer were taken."""
         assert self._scores is not None
         assert self._rows is not None
         return self._scores, self._rows

@@ -24,6 +24,8 @@ class Similarity(Protocol):
     num_query_components: int
     num_item_components: int
     component_dim: int
+    temperature: float
+    """A component score is the dot product of two components divided by this."""
     is_certifiable: bool
     training: bool
 
@@ -66,6 +68,10 @@ class Similarity(Protocol):
 
     def compare_candidates(self, query_parts: QueryParts, candidate_parts: ItemParts) -> Comparison:
         """Compare each query with its own candidates."""
+        ...
+
+    def bounds(self, query_parts: QueryParts, item_parts: ItemParts) -> Tensor:
+        """Give the best component score of every query and item, which no score exceeds: (B, N)."""
         ...
 
     def score(self, query_parts: QueryParts, item_parts: ItemParts) -> Tensor:

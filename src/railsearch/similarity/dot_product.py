@@ -7,7 +7,7 @@ from torch import Tensor, nn
 from railsearch.errors import InvalidInputError
 from railsearch.inputs import check_count, check_positive, check_rows
 from railsearch.similarity.contract import ConfigValue
-from railsearch.similarity.parts import Comparison, ItemParts, QueryParts, all_pairs, own_pairs
+from railsearch.similarity.parts import Comparison, ItemParts, QueryParts, all_pairs, best_pairs, own_pairs
 
 
 class DotProduct(nn.Module):
@@ -61,6 +61,10 @@ class DotProduct(nn.Module):
     def compare_candidates(self, query_parts: QueryParts, candidate_parts: ItemParts) -> Comparison:
         """Compare each query with its own candidates."""
         return _single(own_pairs(query_parts.components / self.temperature, candidate_parts.components))
+
+    def bounds(self, query_parts: QueryParts, item_parts: ItemParts) -> Tensor:
+        """Give the best component score of every query and item, which no score exceeds."""
+        return best_pairs(query_parts.components / self.temperature, item_parts.components)  # (B, N)
 
     def score(self, query_parts: QueryParts, item_parts: ItemParts) -> Tensor:
         """Score every query with every item."""

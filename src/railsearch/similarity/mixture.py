@@ -11,7 +11,7 @@ from railsearch.errors import InvalidInputError
 from railsearch.inputs import as_choice, as_user_ids, check_count, check_positive, check_rows, check_seed, check_share
 from railsearch.similarity.contract import ConfigValue
 from railsearch.similarity.gate import Gate, GateActivation, GateInput
-from railsearch.similarity.parts import Comparison, ItemParts, QueryParts, all_pairs, own_pairs
+from railsearch.similarity.parts import Comparison, ItemParts, QueryParts, all_pairs, best_pairs, own_pairs
 from railsearch.similarity.projection import Projection, build_projection, initialize
 from railsearch.similarity.user_table import NO_USER, UserTable
 
@@ -201,6 +201,10 @@ class MixtureOfLogits(nn.Module):
         """Compare each query with its own candidates, components (B, C, Px, d)."""
         component_scores = own_pairs(query_parts.components / self.temperature, candidate_parts.components)
         return self._mix(component_scores, query_parts.gate, candidate_parts.gate)
+
+    def bounds(self, query_parts: QueryParts, item_parts: ItemParts) -> Tensor:
+        """Give the best component score of every query and item, which no score exceeds."""
+        return best_pairs(query_parts.components / self.temperature, item_parts.components)  # (B, N)
 
     def score(self, query_parts: QueryParts, item_parts: ItemParts) -> Tensor:
         """Score every query with every item."""

@@ -23,7 +23,7 @@ from railsearch.inputs import (
     is_finite,
 )
 from railsearch.metrics import summarize
-from railsearch.scoring import Exclusions, compute_item_parts, compute_query_parts, target_ranks
+from railsearch.scoring import Hidden, compute_item_parts, compute_query_parts, target_ranks
 from railsearch.similarity import Similarity, check_similarity
 from railsearch.training.losses import StepLosses, backward_sampled_softmax
 from railsearch.training.negatives import Negatives, draw_negatives
@@ -189,7 +189,7 @@ class _Data:
     items: Tensor  # (N, D)
     user_ids: Tensor | None  # (Q,)
     pairs: Tensor  # (M, 2)
-    validation: tuple[Tensor, Exclusions] | None
+    validation: tuple[Tensor, Hidden] | None
     """Held-out pairs (V, 2), and the training items of their queries."""
 
     def users_of(self, rows: Tensor) -> Tensor | None:
@@ -311,7 +311,7 @@ def _validate(similarity: Similarity, data: _Data) -> dict[str, float] | None:
     queries, targets = pairs.unbind(dim=1)  # (V,)
     query_parts = compute_query_parts(similarity, data.queries[queries], data.users_of(queries))
     item_parts = compute_item_parts(similarity, data.items)
-    return summarize(target_ranks(similarity, query_parts, item_parts, targets, excluded=seen))
+    return summarize(target_ranks(similarity, query_parts, item_parts, targets, hidden=seen))
 
 
 def _is_better(validation: dict[str, float] | None, best: dict[str, float] | None) -> bool:

@@ -5,7 +5,7 @@ from torch import Tensor
 
 from railsearch.errors import InvalidInputError
 from railsearch.inputs import ArrayLike, as_integers
-from railsearch.scoring import Exclusions
+from railsearch.scoring import Hidden
 
 
 def as_pairs(pairs: ArrayLike, *, name: str, size: tuple[int, int]) -> Tensor:
@@ -26,9 +26,9 @@ def as_pairs(pairs: ArrayLike, *, name: str, size: tuple[int, int]) -> Tensor:
     return tensor
 
 
-def seen_items(pairs: Tensor, queries: Tensor) -> Exclusions:
+def seen_items(pairs: Tensor, queries: Tensor) -> Hidden:
     """The items that each of the given query rows is paired with."""
     ordered = torch.unique(pairs.cpu(), dim=0)  # (M, 2) by query, then item, each pair once
     bounds = torch.searchsorted(ordered[:, 0].contiguous(), torch.stack([queries.cpu(), queries.cpu() + 1]))
     lists = [ordered[first:last, 1] for first, last in zip(*bounds.tolist(), strict=True)]
-    return Exclusions.from_lists(lists, device=pairs.device)
+    return Hidden.from_lists(lists, device=pairs.device)

@@ -1,0 +1,73 @@
+"""The item side that every strategy searches, and the rounding that its certificates allow for."""
+
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+from railsearch.scoring import Hidden
+from railsearch.similarity import ItemParts, QueryParts, Similarity
+
+VALUES_PER_BLOCK = 2**20
+"""Component scores that a scan holds at once: 4 MiB of them."""
+ROUNDOFF = 2.0**-24
+"""What one fp32 operation may be off by, relative to its result."""
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Corpus:
+    """Items under a similarity, ready to be scanned."""
+
+    similarity: Similarity
+    parts: ItemParts
+    sums: Tensor  # (N, d) the sum of each item's components, for searches by average
+    longest: float
+    """The greatest length of a component: 1 where components are normalised."""
+
+    @classmethod
+    def build(cls, similarity: Similarity, parts: ItemParts) -> "Corpus":
+        """Materialise what searches need besides the parts themselves."""
+        sums = parts.components.sum(dim=1)  # (N, d)
+        lengths = torch.linalg.vector_norm(parts.components, dim=-1)  # (N, Px)
+        return cls(similarity, parts, sums, longest=float(lengths.max()))
+
+    def __len__(self) -> int:
+        return len(self.parts)
+
+    def between(self, first: int, last: int) -> "Corpus":
+        """The stretch of rows first to last - 1, sharing memory."""
+        return Corpus(self.similarity, self.parts[first:last], self.sums[first:last], self.longest)
+
+    def bounds(self, query_parts: QueryParts, hidden: Hidden | None, first_row: int = 0) -> Tensor:
+        """Best component score (B, N) of every item, minus infinity where it is hidden; no score is above it.
+
+        `first_row` is the row that this stretch begins at in the corpus that `hidden` speaks of.
+        """
+        bounds = query_parts.components.new_empty(len(query_parts), len(self))  # (B, N)
+        values_per_row = len(query_parts) * self.similarity.num_query_components * self.similarity.num_item_components
+        rows_per_block = max(1, VALUES_PER_BLOCK // max(1, values_per_row))
+        for first in range(0, len(self), rows_per_block):
+            rows = slice(first, first + rows_per_block)
+            bounds[:, rows] = self.similarity.bounds(query_parts, self.parts[rows])
+        if hidden is not None:
+            hidden.hide(bounds, first_row)
+        return bounds
+
+    def slack(self, query_parts: QueryParts) -> Tensor:
+        """How far above its bound the score of an item may come out through rounding alone (B,).
+
+        Bound and score are computed from the same components in different orders. A dot product of d terms is off
+        by at most d roundings of the product of the two lengths, on either side; the mixture adds the roundings of
+        P weights that should sum to 1, and of their sum.
+        """
+        num_pairs = self.similarity.num_query_components * self.similarity.num_item_components
+        num_roundings = 2 * self.similarity.component_dim + 4 * num_pairs + 16
+        return self._largest_score(query_parts) * (num_roundings * ROUNDOFF)  # (B,)
+
+    def trivial_ceiling(self, query_parts: QueryParts) -> Tensor:
+        """What no score can exceed whatever the item (B,): 1 / temperature where components have length 1."""
+        return self._largest_score(query_parts) + self.slack(query_parts)  # (B,)
+
+    def _largest_score(self, query_parts: QueryParts) -> Tensor:
+        longest_query: Tensor = torch.linalg.vector_norm(query_parts.components, dim=-1).amax(dim=1)  # (B,)
+        return longest_query * (self.longest / self.similarity.temperature)  # (B,)
