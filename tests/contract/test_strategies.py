@@ -175,6 +175,68 @@ def test_two_pass_over_many_stretches(kind: str, share: float, monkeypatch: pyte
         assert torch.equal(found.ids, expected.ids)
 
 
+@pytest.mark.parametrize("kind", WORLDS)
+@pytest.mark.parametrize("k", [1, 4])
+def test_adaptive_over_many_rounds(kind: str, k: int) -> None:
+    similarity, items, queries = make_world(kind, 1500, seed=7)
+    index = Index.build(similarity, items)
+    truth, ids = fp64_scores(index, queries, items), torch.arange(1500)
+    everything = [set(range(1500)) for _ in range(3)]
+    for strategy in (Adaptive(), Adaptive(max_gap=0.3), Adaptive(max_scored=100), PerComponent(3), Combined(3, 10)):
+        result = index.search(queries, k, strategy)
+        check_result(result, truth, ids, k, everything)
+        if strategy == Adaptive():
+            assert bool(result.is_exact.all())
+        if strategy == Adaptive(max_gap=0.3):
+            assert bool((result.gap <= 0.3).all())
+
+
+@given(seed=st.integers(0, 2**31 - 1), n=st.integers(1, 12), k=st.integers(1, 5), by_average=st.integers(0, 9))
+def test_ceiling_is_the_best_component_of_what_was_not_scored(seed: int, n: int, k: int, by_average: int) -> None:
+    similarity, items, queries = make_world("random", 300, seed)
+    index = Index.build(similarity, items)
+    strategy = Combined(n, by_average) if by_average else PerComponent(n)
+    result = index.search(queries, k, strategy)
+    with torch.no_grad():
+        found = similarity.compare(similarity.query_parts(queries), similarity.item_parts(items)).component_scores
+        slack = Corpus.build(similarity, similarity.item_parts(items)).slack(similarity.query_parts(queries))
+    for query in range(3):
+        chosen = {int(row) for pair in range(6) for row in found[query, :, pair].topk(n).indices}
+        by_sum = found[query].sum(dim=-1)
+        chosen |= set(by_sum.topk(by_average).indices.tolist())
+        if len(chosen) < k:
+            chosen |= set(by_sum.topk(k).indices.tolist())
+        rest = [row for row in range(300) if row not in chosen]
+        assert int(result.num_scored[query]) == len(chosen)
+        expected = float(found[query, rest].max() + slack[query])
+        assert float(result.ceiling[query]) == pytest.approx(expected, abs=1e-4)
+
+
+@pytest.mark.parametrize("num_items", [7, 70, 700])
+def test_ties_go_to_the_smaller_id_in_every_exact_strategy(num_items: int) -> None:
+    # Small whole numbers are summed without rounding, so that ties are common and exact.
+    generator = torch.Generator().manual_seed(num_items)
+    items = torch.randint(-1, 2, (num_items, 4), generator=generator).float()
+    queries = torch.randint(-1, 2, (40, 4), generator=generator).float()
+    index = Index.build(DotProduct(dim=4), items, ids=torch.randperm(num_items, generator=generator))
+    for k in (1, 5):
+        expected = index.search(queries, k)
+        for strategy in (*EXACT, PerComponent(num_items), Average(num_items), Adaptive(max_scored=num_items)):
+            assert torch.equal(index.search(queries, k, strategy).ids, expected.ids), strategy
+
+
+def test_what_scores_everything_is_exact() -> None:
+    similarity, items, queries = make_world("random", 30, seed=3)
+    index = Index.build(similarity, items)
+    everything = (Average(30), Average(99), PerComponent(30), PerComponent(99), Combined(1, 30))
+    for strategy in (*everything, Adaptive(max_scored=30)):
+        result = index.search(queries, 5, strategy)
+        assert bool(result.is_exact.all()), strategy
+        assert result.num_certified.tolist() == [5, 5, 5]
+    few = index.search(queries, 5, Average(6), allow=list(range(6)))
+    assert bool(few.is_exact.all())  # all that may be given was scored
+
+
 def test_two_pass_and_adaptive_pass_over_most_of_a_corpus_with_structure() -> None:
     generator = torch.Generator().manual_seed(0)
     mol = MixtureOfLogits(

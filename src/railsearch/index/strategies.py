@@ -97,9 +97,9 @@ class Average:
             raise InvalidInputError(
                 f"k is {k} but Average({self.n}) scores only {self.n} items; use Average({k}) or more."
             )
-        chosen = best_by_average(corpus, query_parts, self.n, hidden)  # (B, n)
-        found = _score_chosen(corpus, query_parts, *unite([chosen], len(corpus)), k)
-        is_all = (chosen == NO_ROW).any(dim=1) | (self.n >= len(corpus))  # (B,) nothing was passed over
+        chosen = best_by_average(corpus, query_parts, self.n + 1, hidden)  # (B, <= n + 1), one more to see if there is
+        found = _score_chosen(corpus, query_parts, *unite([chosen[:, : self.n]], len(corpus)), k)
+        is_all = (chosen[:, self.n :] == NO_ROW).all(dim=1)  # (B,) nothing was passed over
         ceiling = corpus.trivial_ceiling(query_parts).masked_fill(is_all, -torch.inf)  # (B,)
         return Found(found.rows, found.scores, ceiling, found.num_scored)
 
