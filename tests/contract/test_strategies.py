@@ -21,7 +21,7 @@ from railsearch import (
     SearchResult,
     TwoPass,
 )
-from railsearch.index import Strategy
+from railsearch.index import Precision, Strategy
 from railsearch.index.corpus import Corpus
 from railsearch.similarity import Comparison, ItemParts, QueryParts, Similarity
 from railsearch.similarity.parts import all_pairs, best_pairs, own_pairs
@@ -58,10 +58,10 @@ WORLDS = ["random", "sharp", "near ties", "duplicates", "single", "dot"]
 
 
 @torch.no_grad()
-def fp64_scores(index: Index, queries: Tensor, items: Tensor) -> Tensor:
+def fp64_scores(index: Index, queries: Tensor, items: Tensor, dtype: torch.dtype = torch.float32) -> Tensor:
     similarity = index.similarity
     assert isinstance(similarity, nn.Module)
-    item_parts, query_parts = similarity.item_parts(items), similarity.query_parts(queries)
+    item_parts, query_parts = similarity.item_parts(items).to(dtype), similarity.query_parts(queries)
 
     def double(part: Tensor | None) -> Tensor | None:
         return None if part is None else part.double()
@@ -105,14 +105,17 @@ def check_result(result: SearchResult, truth: Tensor, ids: Tensor, k: int, visib
     k=st.integers(1, 60),
     n=st.integers(1, 70),
     filters=st.sampled_from(["none", "exclude", "allow", "both"]),
+    precision=st.sampled_from(Precision),
 )
-def test_certificates_hold(kind: str, seed: int, num_items: int, k: int, n: int, filters: str) -> None:
+def test_certificates_hold(
+    kind: str, seed: int, num_items: int, k: int, n: int, filters: str, precision: Precision
+) -> None:
     k = min(k, num_items)
     similarity, items, queries = make_world(kind, num_items, seed)
     generator = torch.Generator().manual_seed(seed)
     ids = torch.randperm(1000, generator=generator)[:num_items]
-    index = Index.build(similarity, items, ids)
-    truth = fp64_scores(index, queries, items)
+    index = Index.build(similarity, items, ids, precision=precision)
+    truth = fp64_scores(index, queries, items, precision.dtype)
     exclude = allow = None
     visible = [set(ids.tolist()) for _ in range(3)]
     if filters in ("exclude", "both"):
@@ -382,9 +385,23 @@ def test_allow_forms(worked_example: Index) -> None:
         worked_example.search(query, 2, allow=[3, 4], exclude=[[4]])
 
 
-def test_explanation_sums_to_the_score() -> None:
+@pytest.mark.parametrize("precision", ["fp16", "bf16"])
+def test_low_precision_halves_memory_and_stays_near(precision: str) -> None:
+    similarity, items, queries = make_world("random", 500, seed=4)
+    full, half = Index.build(similarity, items), Index.build(similarity, items, precision=precision)
+    assert half._corpus.parts.components.element_size() == 2
+    near = {"fp16": 0.1, "bf16": 1.0}[precision]  # of scores that reach 50
+    torch.testing.assert_close(half.search(queries, 9).scores, full.search(queries, 9).scores, rtol=0, atol=near)
+    with pytest.raises(InvalidInputError, match="precision is 'int8'; choose from: fp32, fp16, bf16"):
+        Index.build(similarity, items, precision="int8")
+    with pytest.raises(InvalidInputError, match="item components has NaN or infinite"):
+        Index.build(DotProduct(dim=1), torch.tensor([[1e5]]), precision="fp16")
+
+
+@pytest.mark.parametrize("precision", Precision)
+def test_explanation_sums_to_the_score(precision: Precision) -> None:
     similarity, items, queries = make_world("sharp", 40, seed=2)
-    index = Index.build(similarity, items, ids=torch.arange(40) + 100)
+    index = Index.build(similarity, items, ids=torch.arange(40) + 100, precision=precision)
     result = index.search(queries, 5)
     for query in range(3):
         for item, score in zip(result.ids[query].tolist(), result.scores[query].tolist(), strict=True):

@@ -1,6 +1,7 @@
 """HOW to find the top K of a corpus under a similarity (the paper's section 3)."""
 
+from railsearch.index.corpus import Precision
 from railsearch.index.index import Index
 from railsearch.index.strategies import Adaptive, Average, BruteForce, Combined, PerComponent, Strategy, TwoPass
 
-__all__ = ["Adaptive", "Average", "BruteForce", "Combined", "Index", "PerComponent", "Strategy", "TwoPass"]
+__all__ = ["Adaptive", "Average", "BruteForce", "Combined", "Index", "PerComponent", "Precision", "Strategy", "TwoPass"]

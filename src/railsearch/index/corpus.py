@@ -1,6 +1,7 @@
 """The item side that every strategy searches, and the rounding that its certificates allow for."""
 
 from dataclasses import dataclass
+from enum import StrEnum
 
 import torch
 from torch import Tensor
@@ -10,8 +11,26 @@ from railsearch.similarity import ItemParts, QueryParts, Similarity
 
 VALUES_PER_BLOCK = 2**20
 """Component scores that a scan holds at once: 4 MiB of them."""
+ROWS_PER_BATCH = 65_536
 ROUNDOFF = 2.0**-24
 """What one fp32 operation may be off by, relative to its result."""
+
+
+class Precision(StrEnum):
+    """How item components and gates are kept in memory; scores are computed in fp32 from any of them."""
+
+    FP32 = "fp32"
+    FP16 = "fp16"
+    BF16 = "bf16"
+
+    @property
+    def dtype(self) -> torch.dtype:
+        """The tensor type of this precision."""
+        return {Precision.FP32: torch.float32, Precision.FP16: torch.float16, Precision.BF16: torch.bfloat16}[self]
+
+
+STORAGE_SLACK = {torch.float16: 3 * 2.0**-11, torch.bfloat16: 3 * 2.0**-8}
+"""What a dot product of components of length 1 may be off by through its storage (DESIGN section 4, Rounding)."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -20,16 +39,21 @@ class Corpus:
 
     similarity: Similarity
     parts: ItemParts
-    sums: Tensor  # (N, d) the sum of each item's components, for searches by average
+    sums: Tensor  # (N, d) the sum of each item's components, for searches by average; in the precision of scores
     longest: float
     """The greatest length of a component: 1 where components are normalised."""
 
     @classmethod
     def build(cls, similarity: Similarity, parts: ItemParts) -> "Corpus":
         """Materialise what searches need besides the parts themselves."""
-        sums = parts.components.sum(dim=1)  # (N, d)
-        lengths = torch.linalg.vector_norm(parts.components, dim=-1)  # (N, Px)
-        return cls(similarity, parts, sums, longest=float(lengths.max()))
+        dtype = torch.promote_types(parts.components.dtype, torch.float32)
+        sums = torch.empty_like(parts.components[:, 0], dtype=dtype)  # (N, d)
+        longest = 0.0
+        for first in range(0, len(parts), ROWS_PER_BATCH):
+            block = parts.components[first : first + ROWS_PER_BATCH].to(dtype)  # (n, Px, d)
+            sums[first : first + len(block)] = block.sum(dim=1)
+            longest = max(longest, float(torch.linalg.vector_norm(block, dim=-1).max()))
+        return cls(similarity, parts, sums, longest)
 
     def __len__(self) -> int:
         return len(self.parts)
@@ -48,7 +72,7 @@ class Corpus:
         rows_per_block = max(1, VALUES_PER_BLOCK // max(1, values_per_row))
         for first in range(0, len(self), rows_per_block):
             rows = slice(first, first + rows_per_block)
-            bounds[:, rows] = self.similarity.bounds(query_parts, self.parts[rows])
+            bounds[:, rows] = self.similarity.bounds(query_parts, self.parts[rows].to(bounds.dtype))
         if hidden is not None:
             hidden.hide(bounds, first_row)
         return bounds
@@ -58,11 +82,12 @@ class Corpus:
 
         Bound and score are computed from the same components in different orders. A dot product of d terms is off
         by at most d roundings of the product of the two lengths, on either side; the mixture adds the roundings of
-        P weights that should sum to 1, and of their sum.
+        P weights that should sum to 1, and of their sum. A storage of lower precision adds its own share.
         """
         num_pairs = self.similarity.num_query_components * self.similarity.num_item_components
         num_roundings = 2 * self.similarity.component_dim + 4 * num_pairs + 16
-        return self._largest_score(query_parts) * (num_roundings * ROUNDOFF)  # (B,)
+        share = num_roundings * ROUNDOFF + STORAGE_SLACK.get(self.parts.components.dtype, 0.0)
+        return self._largest_score(query_parts) * share  # (B,)
 
     def trivial_ceiling(self, query_parts: QueryParts) -> Tensor:
         """What no score can exceed whatever the item (B,): 1 / temperature where components have length 1."""

@@ -38,7 +38,7 @@ def best_per_component(corpus: Corpus, query_parts: QueryParts, n: int, hidden: 
     for component in range(corpus.similarity.num_item_components):
         best = RunningBest(min(n, len(corpus)))
         for first in range(0, len(corpus), rows_per_block):
-            table = corpus.parts.components[first : first + rows_per_block, component]  # (n, d)
+            table = corpus.parts.components[first : first + rows_per_block, component].to(vectors.dtype)  # (n, d)
             scores = vectors @ table.T  # (B * Pq, n)
             by_query = scores.view(num_queries, num_query_components, -1)  # (B, Pq, n)
             if hidden is not None:

@@ -9,10 +9,11 @@ import torch
 from torch import Tensor
 
 from railsearch.errors import InvalidInputError, NotEnoughItemsError
-from railsearch.index.corpus import Corpus
+from railsearch.index.corpus import Corpus, Precision
 from railsearch.index.strategies import BruteForce, Found, Strategy
 from railsearch.inputs import (
     ArrayLike,
+    as_choice,
     as_embeddings,
     as_id_lists,
     as_ids,
@@ -50,7 +51,14 @@ class Index:
         self._ids = ids  # (N,) ascending, so that the smaller row is the smaller id
 
     @classmethod
-    def build(cls, similarity: Similarity, items: ArrayLike | ItemParts, ids: ArrayLike | None = None) -> Self:
+    def build(
+        cls,
+        similarity: Similarity,
+        items: ArrayLike | ItemParts,
+        ids: ArrayLike | None = None,
+        *,
+        precision: Precision | str = Precision.FP32,
+    ) -> Self:
         """Compute the item side of every item and keep it.
 
         Args:
@@ -58,8 +66,11 @@ class Index:
             items: item embeddings (N, D), ready components (N, Px, d) where the similarity takes those, or
                 the parts that `similarity.item_parts` gave.
             ids: one integer >= 0 for each item, all different; 0 to N - 1 if left out.
+            precision: how item components and gates are kept: fp32, or fp16 or bf16 for half the memory. Answers and
+                certificates are then those of the rounded items.
         """
         check_similarity(similarity)
+        kept = as_choice(Precision, precision, name="precision")
         similarity = copy.deepcopy(similarity).train(False)
         for parameter in similarity.parameters():
             parameter.requires_grad_(False)
@@ -71,6 +82,8 @@ class Index:
             raise InvalidInputError("items holds 0 rows; an index needs at least 1 item.")
         ids_tensor = torch.arange(len(items)) if ids is None else as_ids(ids, count=len(items))
         item_parts = _copied(items) if isinstance(items, ItemParts) else compute_item_parts(similarity, items)
+        if kept is not Precision.FP32:
+            item_parts = item_parts.to(kept.dtype)
         for name, part in (("item components", item_parts.components), ("item gate", item_parts.gate)):
             if part is not None:
                 check_finite(part, name=name)
@@ -165,7 +178,8 @@ class Index:
         queries = as_embeddings(as_tensor(query, "query")[None], name="query", shape=self._similarity.query_shape)
         users = None if user_id is None else as_user_ids([user_id], count=1)
         with torch.no_grad():
-            found = self._similarity.compare(self._query_parts(queries, users), self._corpus.parts[row : row + 1])
+            item_parts = self._corpus.parts[row : row + 1].to(self._corpus.sums.dtype)
+            found = self._similarity.compare(self._query_parts(queries, users), item_parts)
         shape = (self._similarity.num_query_components, self._similarity.num_item_components)
         return Explanation(
             item_id=item_id,
@@ -175,7 +189,7 @@ class Index:
         )
 
     def _query_parts(self, queries: Tensor | QueryParts, user_ids: Tensor | None) -> QueryParts:
-        like = self._corpus.parts.components
+        like = self._corpus.sums
         if isinstance(queries, QueryParts):
             return QueryParts(queries.components.to(like), None if queries.gate is None else queries.gate.to(like))
         users = None if user_ids is None else user_ids.to(like.device)

@@ -82,7 +82,7 @@ def score_candidates(
     for first, last in _blocks(len(query_parts), QUERIES_PER_BLOCK):
         width = _rows_per_block(similarity, last - first, pairs_per_block)
         for left, right in _blocks(candidates.shape[1], width):
-            own = item_parts[candidates[first:last, left:right]]
+            own = item_parts[candidates[first:last, left:right]].to(scores.dtype)
             scores[first:last, left:right] = similarity.score_candidates(query_parts[first:last], own)
     return _checked_scores(scores)
 
@@ -148,7 +148,7 @@ def _score_rows(
     for left, right in _blocks(last - first, width):
         # The last block reaches back to full width: a narrower product may round differently, and break ties.
         start = max(0, first + right - width)
-        block = similarity.score(query_parts, item_parts[start : first + right])  # (B, width)
+        block = similarity.score(query_parts, item_parts[start : first + right].to(scores.dtype))  # (B, width)
         scores[:, left:right] = block[:, first + left - start :]
     _checked_scores(scores)
     if hidden is not None:

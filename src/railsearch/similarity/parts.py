@@ -37,6 +37,10 @@ class ItemParts:
     def __getitem__(self, rows: slice | Tensor) -> "ItemParts":
         return ItemParts(_take(self.components, rows), None if self.gate is None else _take(self.gate, rows))
 
+    def to(self, dtype: torch.dtype) -> "ItemParts":
+        """Give the same parts in another precision."""
+        return ItemParts(self.components.to(dtype), None if self.gate is None else self.gate.to(dtype))
+
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Comparison:
