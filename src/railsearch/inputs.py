@@ -105,6 +105,18 @@ def as_integers(values: ArrayLike, *, name: str) -> Tensor:
     return tensor.to(torch.int64)
 
 
+def is_mask(values: ArrayLike) -> bool:
+    """Whether the values are true or false, one each, and not numbers."""
+    if isinstance(values, Tensor):
+        return values.dtype == torch.bool
+    if isinstance(values, np.ma.MaskedArray):
+        return False
+    try:
+        return np.asarray(values).dtype == np.bool_
+    except (ValueError, TypeError, RuntimeError):
+        return False  # whatever it is, as_integers says what is wrong with it
+
+
 def as_ids(ids: ArrayLike, *, count: int) -> Tensor:
     """Check item ids: one for each of `count` items, integers, not negative, no two alike; a copy."""
     tensor = as_integers(ids, name="ids").cpu().clone()
@@ -138,7 +150,8 @@ def as_user_ids(user_ids: ArrayLike, *, count: int) -> Tensor:
 
 def as_id_lists(lists: ArrayLike | Sequence[object], *, name: str, count: int) -> list[Tensor]:
     """Check one list, set or array of integers for each of `count` queries; None is an empty one."""
-    if isinstance(lists, (str, bytes, dict, set, frozenset)) or not hasattr(lists, "__len__"):
+    is_flat = isinstance(lists, (Tensor, np.ndarray)) and lists.ndim == 0
+    if is_flat or isinstance(lists, (str, bytes, dict, set, frozenset)) or not hasattr(lists, "__len__"):
         raise InvalidInputError(f"{name} is a {type(lists).__name__}; give one list of ids for each query.")
     by_query: Sequence[object] = lists  # type: ignore[assignment]  # anything with a length can be gone through
     if len(by_query) != count:
@@ -147,7 +160,7 @@ def as_id_lists(lists: ArrayLike | Sequence[object], *, name: str, count: int) -
         )
     checked = []
     for query, given in enumerate(by_query):
-        ids: ArrayLike = [] if given is None else sorted(given) if isinstance(given, (set, frozenset)) else given  # type: ignore[assignment]
+        ids: ArrayLike = [] if given is None else list(given) if isinstance(given, (set, frozenset)) else given  # type: ignore[assignment]
         checked.append(as_integers(ids, name=f"{name}[{query}]").cpu())
         if checked[-1].ndim != 1:
             raise InvalidInputError(

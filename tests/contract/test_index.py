@@ -230,6 +230,11 @@ def test_bad_corpus(items: torch.Tensor, ids: object, message: str) -> None:
         (torch.zeros(2, 6), 1, {"exclude": [[1], [[2]]]}, r"exclude\[1\] has shape \(1, 1\)"),
         (torch.zeros(2, 6), 1, {"exclude": [[1.5], [2]]}, r"exclude\[0\] holds"),
         (torch.zeros(2, 6), 1, {"exclude": 3}, "exclude is a int"),
+        (torch.zeros(2, 6), 1, {"exclude": np.array(5)}, "exclude is a ndarray; give one list"),
+        (torch.zeros(2, 6), 1, {"exclude": [{1, "a"}, {2}]}, r"exclude\[0\] holds"),
+        (torch.zeros(2, 6), 1, {"allow": [[1], [2, 3]]}, "allow is not an array of numbers"),
+        (torch.zeros(2, 6), 1, {"allow": {1, "a"}}, "allow holds"),
+        (torch.zeros(2, 6), 1, {"allow": np.ma.array([1, 2], mask=[0, 1])}, "allow is a masked array"),
         (torch.zeros(2, 6), 1, {"exclude": [[[1], [2, 3]], []]}, r"exclude\[0\] is not an array of numbers"),
         ([[0.0] * 6, [0.0]], 1, {}, "queries is not an array of numbers.*rows of equal length"),
         (np.ma.masked_array(np.zeros((2, 6)), mask=True), 1, {}, "queries is a masked array"),
@@ -247,10 +252,11 @@ def test_overflow_is_an_error_not_an_answer() -> None:
     with pytest.raises(InvalidInputError, match=r"values as large as 1e\+25, in row 0; scale embeddings"):
         Index.build(DotProduct(dim=2, cosine=True), torch.tensor([[1e25, 0.0], [1.0, 1.0]]))
     # Ready parts, and weights gone wild, are seen by their scores.
-    dot = DotProduct(dim=2)
-    index = Index.build(dot, dot.item_parts(torch.tensor([[-1e30, 0.0], [-2e30, 0.0]])))
+    dot = DotProduct(dim=2, temperature=1e-38)
+    with pytest.raises(InvalidInputError, match=r"item components has values as large as 2e\+30"):
+        Index.build(dot, dot.item_parts(torch.tensor([[-1e30, 0.0], [-2e30, 0.0]])))
     with pytest.raises(InvalidInputError, match="some scores are NaN or infinite"):
-        index.search(dot.query_parts(torch.tensor([[1e30, 0.0]])), 1)
+        Index.build(dot, torch.ones(2, 2)).search(torch.full((1, 2), 5.0), 1)
 
 
 def test_what_was_given_may_change_later() -> None:

@@ -1,5 +1,7 @@
 """Every strategy against brute force in fp64: certificates hold, exact means exact, filters are kept."""
 
+import copy
+
 import numpy as np
 import pytest
 import torch
@@ -59,19 +61,18 @@ WORLDS = ["random", "sharp", "near ties", "duplicates", "single", "dot"]
 
 @torch.no_grad()
 def fp64_scores(index: Index, queries: Tensor, items: Tensor, dtype: torch.dtype = torch.float32) -> Tensor:
-    similarity = index.similarity
+    similarity = copy.deepcopy(index.similarity)
     assert isinstance(similarity, nn.Module)
-    item_parts, query_parts = similarity.item_parts(items).to(dtype), similarity.query_parts(queries)
+    like = next(iter(similarity.parameters()), torch.empty(0))
+    item_parts, query_parts = similarity.item_parts(items.to(like)).to(dtype), similarity.query_parts(queries.to(like))
 
     def double(part: Tensor | None) -> Tensor | None:
         return None if part is None else part.double()
 
-    scores = similarity.double().score(
+    return similarity.double().score(
         QueryParts(double(query_parts.components), double(query_parts.gate)),
         ItemParts(double(item_parts.components), double(item_parts.gate)),
     )
-    similarity.float()
-    return scores
 
 
 def check_result(result: SearchResult, truth: Tensor, ids: Tensor, k: int, visible: list[set[int]]) -> None:
@@ -259,6 +260,80 @@ def test_two_pass_and_adaptive_pass_over_most_of_a_corpus_with_structure() -> No
         assert bool((found.num_scored < 2500).all())
 
 
+@pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16, torch.float64])
+@pytest.mark.parametrize("strategy", [*EXACT, PerComponent(9), Combined(5, 9)], ids=str)
+def test_models_in_other_precisions(dtype: torch.dtype, strategy: Strategy) -> None:
+    generator = torch.Generator().manual_seed(0)
+    mol = MixtureOfLogits(
+        num_query_components=1, num_item_components=3, component_dim=16, gate_inputs=["pair"], gate_dim=8, seed=0,
+        query_projection="ready", item_projection="ready",
+    ).to(dtype)  # fmt: skip
+    centre = torch.randn(1, 3, 16, generator=generator)
+    items = centre + 0.05 * torch.randn(2000, 3, 16, generator=generator)
+    queries = torch.randn(40, 1, 16, generator=generator)
+    index = Index.build(mol, items.to(dtype))
+    truth = fp64_scores(index, queries, items.to(dtype).to(torch.promote_types(dtype, torch.float32)))
+    result = index.search(queries, 5, strategy)
+    check_result(result, truth, torch.arange(2000), 5, [set(range(2000))] * 40)
+
+
+@pytest.mark.parametrize("strategy", [*EXACT, PerComponent(9), Average(9), Combined(5, 9)], ids=str)
+def test_no_promise_no_certificate(strategy: Strategy) -> None:
+    class Squared(DotProduct):
+        is_certifiable = False
+
+        def score(self, query_parts: QueryParts, item_parts: ItemParts) -> Tensor:
+            return super().score(query_parts, item_parts).square()
+
+        def score_candidates(self, query_parts: QueryParts, candidate_parts: ItemParts) -> Tensor:
+            return super().score_candidates(query_parts, candidate_parts).square()
+
+    generator = torch.Generator().manual_seed(0)
+    index = Index.build(Squared(dim=4), torch.randn(500, 4, generator=generator))
+    queries = torch.randn(4, 4, generator=generator)
+    expected, found = index.search(queries, 5), index.search(queries, 5, strategy)
+    if strategy in EXACT:
+        assert torch.equal(found.ids, expected.ids)
+        assert bool(found.is_exact.all())
+    else:
+        assert bool((found.ceiling == torch.inf).all())
+        assert not bool(found.is_exact.any())
+
+
+@pytest.mark.parametrize("strategy", [*EXACT, PerComponent(3), Average(5), Combined(2, 5)], ids=str)
+@pytest.mark.parametrize("kind", ["random", "dot"])
+def test_no_queries_no_answers(kind: str, strategy: Strategy) -> None:
+    similarity, items, _ = make_world(kind, 100, seed=0)
+    result = Index.build(similarity, items).search(torch.empty(0, 6), 5, strategy, exclude=[])
+    assert result.ids.shape == result.scores.shape == (0, 5)
+    assert result.ceiling.shape == result.num_scored.shape == (0,)
+
+
+@pytest.mark.parametrize("strategy", [*EXACT, PerComponent(500), Average(500)], ids=str)
+def test_a_query_of_zeros(strategy: Strategy) -> None:
+    index = Index.build(DotProduct(dim=4), torch.randn(500, 4, generator=torch.Generator().manual_seed(0)))
+    result = index.search(torch.zeros(1, 4), 3, strategy)
+    assert result.ids.tolist() == [[0, 1, 2]]
+
+
+def test_results_carry_no_graph_and_count_each_item_once() -> None:
+    similarity, items, queries = make_world("random", 300, seed=0)
+    index = Index.build(similarity, items)
+    for strategy in (*EXACT, PerComponent(5), Average(50), Combined(5, 50)):
+        result = index.search(similarity.query_parts(queries), 3, strategy)
+        assert not any(part.requires_grad for part in (result.scores, result.ceiling))
+        assert bool((result.num_scored <= 300).all())
+
+
+def test_tiny_numbers_are_not_nothing() -> None:
+    generator = torch.Generator().manual_seed(0)
+    index = Index.build(DotProduct(dim=4), 1e-24 * torch.randn(500, 4, generator=generator))
+    queries = 1e5 * torch.randn(8, 4, generator=generator)
+    expected = index.search(queries, 5)
+    assert not bool(index.search(queries, 5, Average(6)).is_exact.any())
+    assert torch.equal(index.search(queries, 5, TwoPass()).ids, expected.ids)
+
+
 class TableSimilarity(nn.Module):
     """Component scores and gate weights as the paper's worked example states them: items only, one query."""
 
@@ -373,7 +448,15 @@ def test_strategies_too_small_for_k(worked_example: Index) -> None:
 def test_allow_forms(worked_example: Index) -> None:
     query = torch.ones(1, 1)
     mask = torch.tensor([False, True, False, True, True])
-    for allow in (mask, mask.numpy(), mask.tolist(), [1, 3, 4], {1, 3, 4}, np.array([4, 3, 1, 999])):
+    for allow in (
+        mask,
+        mask.numpy(),
+        mask.tolist(),
+        [1, 3, 4],
+        {1, 3, 4},
+        frozenset({1, 3, 4}),
+        np.array([4, 3, 1, 999]),
+    ):
         assert worked_example.search(query, 2, allow=allow).ids.tolist() == [[3, 1]]
     with pytest.raises(InvalidInputError, match=r"mask of shape \(2,\) but the index holds 5 items"):
         worked_example.search(query, 1, allow=[True, False])
@@ -423,6 +506,7 @@ def test_explanation_sums_to_the_score(precision: Precision) -> None:
         (torch.zeros(6), 99, "item_id is 99, which is not among the 40 items"),
         (torch.zeros(6), 141, "item_id is 141, which is not among the 40 items"),
         (torch.zeros(6), "a", "item_id is 'a'"),
+        (torch.zeros(6), 2**70, "which is not among the 40 items"),
         (torch.zeros(1, 6), 100, r"query has shape \(1, 1, 6\)"),
         (torch.full((6,), torch.nan), 100, "query has NaN"),
     ],

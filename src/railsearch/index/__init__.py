@@ -3,5 +3,18 @@
 from railsearch.index.corpus import Precision
 from railsearch.index.index import Index
 from railsearch.index.strategies import Adaptive, Average, BruteForce, Combined, PerComponent, Strategy, TwoPass
+from railsearch.index.tuning import TuningReport, TuningRow
 
-__all__ = ["Adaptive", "Average", "BruteForce", "Combined", "Index", "PerComponent", "Precision", "Strategy", "TwoPass"]
+__all__ = [
+    "Adaptive",
+    "Average",
+    "BruteForce",
+    "Combined",
+    "Index",
+    "PerComponent",
+    "Precision",
+    "Strategy",
+    "TuningReport",
+    "TuningRow",
+    "TwoPass",
+]

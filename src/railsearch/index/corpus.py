@@ -52,7 +52,7 @@ class Corpus:
         for first in range(0, len(parts), ROWS_PER_BATCH):
             block = parts.components[first : first + ROWS_PER_BATCH].to(dtype)  # (n, Px, d)
             sums[first : first + len(block)] = block.sum(dim=1)
-            longest = max(longest, float(torch.linalg.vector_norm(block, dim=-1).max()))
+            longest = max(longest, float(_lengths(block).max()))
         return cls(similarity, parts, sums, longest)
 
     def __len__(self) -> int:
@@ -65,12 +65,14 @@ class Corpus:
     def bounds(self, query_parts: QueryParts, hidden: Hidden | None, first_row: int = 0) -> Tensor:
         """Best component score (B, N) of every item, minus infinity where it is hidden; no score is above it.
 
+        Where the similarity promises no such thing, the bound is infinite and nothing is ever passed over for it.
+
         `first_row` is the row that this stretch begins at in the corpus that `hidden` speaks of.
         """
-        bounds = query_parts.components.new_empty(len(query_parts), len(self))  # (B, N)
+        bounds = query_parts.components.new_full((len(query_parts), len(self)), torch.inf)  # (B, N)
         values_per_row = len(query_parts) * self.similarity.num_query_components * self.similarity.num_item_components
         rows_per_block = max(1, VALUES_PER_BLOCK // max(1, values_per_row))
-        for first in range(0, len(self), rows_per_block):
+        for first in range(0, len(self) if self.similarity.is_certifiable else 0, rows_per_block):
             rows = slice(first, first + rows_per_block)
             bounds[:, rows] = self.similarity.bounds(query_parts, self.parts[rows].to(bounds.dtype))
         if hidden is not None:
@@ -91,8 +93,16 @@ class Corpus:
 
     def trivial_ceiling(self, query_parts: QueryParts) -> Tensor:
         """What no score can exceed whatever the item (B,): 1 / temperature where components have length 1."""
+        if not self.similarity.is_certifiable:
+            return self.slack(query_parts).fill_(torch.inf)  # (B,)
         return self._largest_score(query_parts) + self.slack(query_parts)  # (B,)
 
     def _largest_score(self, query_parts: QueryParts) -> Tensor:
-        longest_query: Tensor = torch.linalg.vector_norm(query_parts.components, dim=-1).amax(dim=1)  # (B,)
-        return longest_query * (self.longest / self.similarity.temperature)  # (B,)
+        longest_query = _lengths(query_parts.components).amax(dim=1)  # (B,)
+        return (longest_query * (self.longest / self.similarity.temperature)).to(query_parts.components.dtype)  # (B,)
+
+
+def _lengths(components: Tensor) -> Tensor:
+    """Lengths (rows, components), in fp64 so that the square of a small number is not lost."""
+    lengths: Tensor = torch.linalg.vector_norm(components.double(), dim=-1)
+    return lengths

@@ -40,14 +40,18 @@ def best_per_component(corpus: Corpus, query_parts: QueryParts, n: int, hidden: 
         for first in range(0, len(corpus), rows_per_block):
             table = corpus.parts.components[first : first + rows_per_block, component].to(vectors.dtype)  # (n, d)
             scores = vectors @ table.T  # (B * Pq, n)
-            by_query = scores.view(num_queries, num_query_components, -1)  # (B, Pq, n)
+            by_query = scores.view(num_queries, num_query_components, len(table))  # (B, Pq, n)
             if hidden is not None:
                 hidden.hide(by_query, first)
             seen = bounds[:, first : first + len(table)]  # (B, n)
-            seen.copy_(torch.maximum(seen, by_query.amax(dim=1)))
+            best_of_query = by_query.amax(dim=1)  # (B, n)
+            if not corpus.similarity.is_certifiable:
+                best_of_query.masked_fill_(best_of_query > -torch.inf, torch.inf)
+            seen.copy_(torch.maximum(seen, best_of_query))
             best.update(scores, torch.arange(first, first + len(table), device=scores.device))
         found, rows = best.result()
-        lists.append(rows.masked_fill(found == -torch.inf, NO_ROW).view(num_queries, -1))  # (B, Pq * n)
+        rows = rows.masked_fill(found == -torch.inf, NO_ROW)  # (B * Pq, n)
+        lists.append(rows.view(num_queries, num_query_components * rows.shape[1]))  # (B, Pq * n)
     return torch.cat(lists, dim=1), bounds
 
 

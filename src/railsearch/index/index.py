@@ -2,6 +2,7 @@
 
 import copy
 from collections.abc import Sequence
+from collections.abc import Set as AbstractSet
 from typing import Self
 
 import numpy as np
@@ -11,6 +12,7 @@ from torch import Tensor
 from railsearch.errors import InvalidInputError, NotEnoughItemsError
 from railsearch.index.corpus import Corpus, Precision
 from railsearch.index.strategies import BruteForce, Found, Strategy
+from railsearch.index.tuning import TuningReport, tune
 from railsearch.inputs import (
     ArrayLike,
     as_choice,
@@ -22,9 +24,10 @@ from railsearch.inputs import (
     as_user_ids,
     check_count,
     check_finite,
-    check_rows,
+    check_positive,
+    is_mask,
 )
-from railsearch.scoring import Hidden, compute_item_parts
+from railsearch.scoring import Hidden, compute_item_parts, compute_query_parts
 from railsearch.similarity import ItemParts, QueryParts, Similarity, check_similarity, fingerprint
 from railsearch.types import NO_ITEM, Explanation, SearchResult
 
@@ -48,6 +51,7 @@ class Index:
     def __init__(self, *, corpus: Corpus, ids: Tensor) -> None:
         self._corpus = corpus
         self._similarity = corpus.similarity
+        self._tuned: dict[int, Strategy] = {}
         self._ids = ids  # (N,) ascending, so that the smaller row is the smaller id
 
     @classmethod
@@ -74,6 +78,7 @@ class Index:
         similarity = copy.deepcopy(similarity).train(False)
         for parameter in similarity.parameters():
             parameter.requires_grad_(False)
+            parameter.data = parameter.data.to(torch.promote_types(parameter.dtype, torch.float32))
         if isinstance(items, ItemParts):
             _check_parts(items, similarity.item_parts(_one_row(similarity, similarity.item_shape)), name="item")
         else:
@@ -82,8 +87,10 @@ class Index:
             raise InvalidInputError("items holds 0 rows; an index needs at least 1 item.")
         ids_tensor = torch.arange(len(items)) if ids is None else as_ids(ids, count=len(items))
         item_parts = _copied(items) if isinstance(items, ItemParts) else compute_item_parts(similarity, items)
-        if kept is not Precision.FP32:
-            item_parts = item_parts.to(kept.dtype)
+        dtype = (
+            torch.promote_types(item_parts.components.dtype, torch.float32) if kept is Precision.FP32 else kept.dtype
+        )
+        item_parts = item_parts.to(dtype)
         for name, part in (("item components", item_parts.components), ("item gate", item_parts.gate)):
             if part is not None:
                 check_finite(part, name=name)
@@ -114,13 +121,14 @@ class Index:
     def __repr__(self) -> str:
         return f"Index({len(self)} items, {type(self._similarity).__name__})"
 
+    @torch.no_grad()
     def search(
         self,
         queries: ArrayLike | QueryParts,
         k: int,
         strategy: Strategy | None = None,
         exclude: ArrayLike | Sequence[object] | None = None,
-        allow: ArrayLike | None = None,
+        allow: ArrayLike | AbstractSet[int] | None = None,
         *,
         user_ids: ArrayLike | None = None,
         pad: bool = False,
@@ -131,7 +139,7 @@ class Index:
             queries: query embeddings (B, D), ready components (B, Pq, d) where the similarity takes those, or
                 the parts that `index.similarity.query_parts` gave.
             k: how many items to return for each query; exactly that many are.
-            strategy: how to search; brute force if left out.
+            strategy: how to search; if left out, what `tune` chose for this k, or brute force.
             exclude: one list, set or array of item ids a query (items already seen, say), or a (B, E) array; ids
                 that are not in the index, and -1, are passed over.
             allow: search only these items, for all queries: a mask with one true or false for each of `index.ids`, or
@@ -143,7 +151,7 @@ class Index:
         k = check_count(k, name="k")
         if k > len(self):
             raise NotEnoughItemsError(f"k is {k} but the index holds {len(self)} items; ask for k <= {len(self)}.")
-        strategy = BruteForce() if strategy is None else strategy
+        strategy = self._tuned.get(k, BruteForce()) if strategy is None else strategy
         if isinstance(strategy, type) or not isinstance(strategy, Strategy):
             raise InvalidInputError(f"strategy is {strategy!r}; give a strategy such as BruteForce().")
         if isinstance(queries, QueryParts):
@@ -163,6 +171,46 @@ class Index:
             batches.append(strategy.find_rows(self._corpus, query_parts, k, own_hidden))
         return self._result(batches)
 
+    def tune(
+        self,
+        sample_queries: ArrayLike,
+        k: int,
+        *,
+        target_recall: float = 0.99,
+        confidence: float = 0.95,
+        user_ids: ArrayLike | None = None,
+    ) -> TuningReport:
+        """Find the cheapest strategy on this machine that reaches a recall, and search with it from now on for this k.
+
+        Strategies are measured on the first half of the sample: latency of batches of 32, and recall against brute
+        force. Those that reach the target and are cheaper than any exact strategy are then put to the test on the
+        second half, cheapest first, three at the most. One is chosen only if a one-sided confidence bound on its
+        mean recall is at least the target. So, for queries drawn like the sample, a chosen strategy misses the target
+        with a probability of at most 1 - confidence. If none passes, the cheapest exact strategy is chosen, and the
+        report says so. A target of 0.99 needs about 1,000 queries for the bound to be sharp enough.
+
+        Args:
+            sample_queries: query embeddings in random order, like those that will be searched.
+            k: how many items searches will ask for.
+            target_recall: share of the true top K that is to be found, on average over queries.
+            confidence: how sure that is to be.
+            user_ids: one a query, where the similarity has a user table.
+        """
+        k = check_count(k, name="k")
+        queries = as_embeddings(sample_queries, name="sample_queries", shape=self._similarity.query_shape)
+        users = None if user_ids is None else as_user_ids(user_ids, count=len(queries))
+        report = tune(
+            lambda part, strategy: self.search(part, k, strategy),
+            compute_query_parts(self._similarity, queries.to(self._corpus.sums), users),
+            k=k,
+            num_items=len(self),
+            target_recall=check_positive(target_recall, name="target_recall"),
+            confidence=check_positive(confidence, name="confidence"),
+        )
+        self._tuned[k] = report.chosen
+        return report
+
+    @torch.no_grad()
     def explain(self, query: ArrayLike, item_id: int, *, user_id: int | None = None) -> Explanation:
         """Show what the score of one query and one item is made of.
 
@@ -172,14 +220,13 @@ class Index:
             user_id: where the similarity has a user table.
         """
         item_id = check_count(item_id, name="item_id", minimum=0)
-        row = int(torch.searchsorted(self._ids, item_id))
+        row = int(torch.searchsorted(self._ids, min(item_id, 2**63 - 1)))
         if row == len(self) or int(self._ids[row]) != item_id:
             raise InvalidInputError(f"item_id is {item_id}, which is not among the {len(self)} items of this index.")
         queries = as_embeddings(as_tensor(query, "query")[None], name="query", shape=self._similarity.query_shape)
         users = None if user_id is None else as_user_ids([user_id], count=1)
-        with torch.no_grad():
-            item_parts = self._corpus.parts[row : row + 1].to(self._corpus.sums.dtype)
-            found = self._similarity.compare(self._query_parts(queries, users), item_parts)
+        item_parts = self._corpus.parts[row : row + 1].to(self._corpus.sums.dtype)
+        found = self._similarity.compare(self._query_parts(queries, users), item_parts)
         shape = (self._similarity.num_query_components, self._similarity.num_item_components)
         return Explanation(
             item_id=item_id,
@@ -193,13 +240,12 @@ class Index:
         if isinstance(queries, QueryParts):
             return QueryParts(queries.components.to(like), None if queries.gate is None else queries.gate.to(like))
         users = None if user_ids is None else user_ids.to(like.device)
-        with torch.no_grad():
-            return self._similarity.query_parts(queries.to(like), user_ids=users)
+        return self._similarity.query_parts(queries.to(like), user_ids=users)
 
     def _hidden(
         self,
         exclude: ArrayLike | Sequence[object] | None,
-        allow: ArrayLike | None,
+        allow: ArrayLike | AbstractSet[int] | None,
         num_queries: int,
         k: int,
         *,
@@ -239,18 +285,18 @@ def _rows_of(ids: Tensor, known_ids: Tensor) -> Tensor:
     return places[known_ids[places] == distinct]
 
 
-def _as_mask(allow: ArrayLike, known_ids: Tensor) -> Tensor:
+def _as_mask(allow: ArrayLike | AbstractSet[int], known_ids: Tensor) -> Tensor:
     """Whether each item may be given (N,), from such a mask or from a list of ids."""
-    values = allow if isinstance(allow, Tensor) else np.asarray(sorted(allow) if isinstance(allow, set) else allow)
-    if values.dtype in (torch.bool, np.bool_):
-        mask = torch.as_tensor(values).cpu()
+    given: ArrayLike = list(allow) if isinstance(allow, AbstractSet) else allow
+    if is_mask(given):
+        mask = torch.as_tensor(np.asarray(given) if not isinstance(given, Tensor) else given).cpu()
         if tuple(mask.shape) != tuple(known_ids.shape):
             raise InvalidInputError(
                 f"allow is a mask of shape {tuple(mask.shape)} but the index holds {len(known_ids)} items; "
                 "give one true or false for each of index.ids."
             )
         return mask
-    ids = as_integers(values, name="allow").cpu()
+    ids = as_integers(given, name="allow").cpu()
     if ids.ndim != 1:
         raise InvalidInputError(f"allow has shape {tuple(ids.shape)}; give a mask or a flat list of ids.")
     mask = torch.zeros(len(known_ids), dtype=torch.bool)
@@ -283,8 +329,7 @@ def _check_parts(parts: QueryParts | ItemParts, expected: QueryParts | ItemParts
                 "make the parts with this similarity."
             )
         if part is not None and wanted is not None:
-            check_rows(part, name=f"{name} {kind}", shape=tuple(wanted.shape[1:]))
-            check_finite(part, name=f"{name} {kind}")
+            as_embeddings(part, name=f"{name} {kind}", shape=tuple(wanted.shape[1:]))
             if len(part) != len(parts):
                 raise InvalidInputError(
                     f"{name} gate has {len(part)} rows but its components have {len(parts)}; take both from one call."

@@ -15,7 +15,7 @@ from railsearch.errors import InvalidInputError
 from railsearch.index.corpus import Corpus
 from railsearch.index.first_stage import NO_ROW, best_by_average, best_per_component, unite
 from railsearch.inputs import check_count, check_not_negative
-from railsearch.scoring import Hidden, RunningBest, pack, score_all, score_candidates, select_best, top_k
+from railsearch.scoring import Hidden, pack, score_all, score_candidates, select_best, top_k
 from railsearch.similarity import QueryParts
 
 ROWS_PER_STRETCH = 8192
@@ -134,34 +134,31 @@ class TwoPass:
         """Find the k best rows of each query."""
         seeds = best_by_average(corpus, query_parts, max(4 * k, 256), hidden)  # (B, n)
         first_pass = _score_chosen(corpus, query_parts, *unite([seeds], len(corpus)), k)
-        kth, num_scored = first_pass.scores[:, -1], first_pass.num_scored  # (B,)
+        scores, rows, num_scored = first_pass.scores, first_pass.rows, first_pass.num_scored
+        rest = (Hidden.nothing(device=seeds.device) if hidden is None else hidden).plus(seeds)
         slack = corpus.slack(query_parts)  # (B,)
-        ceiling = torch.full_like(kth, -torch.inf)  # (B,)
-        best = RunningBest(k)
+        ceiling = torch.full_like(slack, -torch.inf)  # (B,)
         num_whole = 0
         for first in range(0, len(corpus), ROWS_PER_STRETCH):
             stretch = corpus.between(first, first + ROWS_PER_STRETCH)
             if not num_whole:
-                bounds = stretch.bounds(query_parts, hidden, first)  # (B, n)
-                is_open = (bounds >= (kth - slack)[:, None]) & (bounds > -torch.inf)  # (B, n)
+                bounds = stretch.bounds(query_parts, rest, first)  # (B, n)
+                is_open = (bounds >= (scores[:, -1] - slack)[:, None]) & (bounds > -torch.inf)  # (B, n)
                 candidates, is_real = pack(is_open)  # (B, C)
                 if candidates.shape[1] > WHOLE_SHARE * len(stretch):
                     num_whole = STRETCHES_AT_ONCE
             if num_whole:
                 num_whole -= 1
-                scores, rows = _score_whole(stretch, query_parts, hidden, first)  # (B, n)
-                num_scored = num_scored + len(stretch)
+                new_scores = score_all(corpus.similarity, query_parts, stretch.parts)  # (B, n)
+                rest.hide(new_scores, first)
+                new_rows = torch.arange(first, first + len(stretch), device=rows.device).expand_as(new_scores)
             else:
                 passed_over = bounds.masked_fill(is_open, -torch.inf).amax(dim=1)  # (B,)
                 ceiling = torch.maximum(ceiling, passed_over + slack)
-                scores = score_candidates(corpus.similarity, query_parts, stretch.parts, candidates)  # (B, C)
-                scores, rows = scores.masked_fill(~is_real, -torch.inf), candidates + first  # (B, C)
-                num_scored = num_scored + is_real.sum(dim=1)
-            best.update(scores, rows)
-            found = best.result()[0]  # (B, <= K)
-            if found.shape[1] == k:
-                kth = torch.maximum(kth, found[:, -1])
-        scores, rows = _padded(*best.result(), k)
+                new_scores = score_candidates(corpus.similarity, query_parts, stretch.parts, candidates)  # (B, C)
+                new_scores, new_rows = new_scores.masked_fill(~is_real, -torch.inf), candidates + first
+            num_scored = num_scored + (new_scores > -torch.inf).sum(dim=1)
+            scores, rows = _merge(scores, rows, new_scores, new_rows)  # (B, K)
         # What was passed over is below a k-th score by more than rounding; adding the slack back may round upward.
         return Found(rows, scores, torch.minimum(ceiling, scores[:, -1]), num_scored)
 
@@ -193,7 +190,7 @@ class Adaptive:
         scores = bounds.new_full((num_queries, k), -torch.inf)  # (B, K)
         rows = torch.zeros_like(scores, dtype=torch.int64)  # (B, K)
         num_scored = torch.zeros_like(slack, dtype=torch.int64)  # (B,)
-        ceiling = bounds.amax(dim=1) + slack if num_queries else slack  # (B,)
+        ceiling = bounds.amax(dim=1) + slack  # (B,)
         active = torch.arange(num_queries, device=bounds.device)  # (A,) queries that go on
         width, spent = max(2 * k, 64), 0
         while len(active):
@@ -202,17 +199,15 @@ class Adaptive:
             new_rows, is_real = unite([chosen.masked_fill(best_bounds == -torch.inf, NO_ROW)], len(corpus))
             own = query_parts[active]
             new_scores = score_candidates(corpus.similarity, own, corpus.parts, new_rows)
-            merged_rows = torch.cat([rows[active], new_rows], dim=1)  # (A, K + width)
-            merged = torch.cat([scores[active], new_scores.masked_fill(~is_real, -torch.inf)], dim=1)
-            merged_rows, order = merged_rows.sort(dim=1, stable=True)  # so that the smaller row wins ties
-            best, columns = select_best(merged.gather(1, order), k)  # (A, K)
-            scores[active], rows[active] = best, merged_rows.gather(1, columns)
+            new_scores = new_scores.masked_fill(~is_real, -torch.inf)  # (A, width)
+            scores[active], rows[active] = _merge(scores[active], rows[active], new_scores, new_rows)
             num_scored[active] += is_real.sum(dim=1)
             bounds[active[:, None], chosen] = -torch.inf
             ceiling[active] = bounds[active].amax(dim=1) + slack[active]
             spent += width
-            is_open = ceiling[active] - best[:, -1] > self.max_gap  # (A,)
-            is_open &= ceiling[active] > -torch.inf
+            gap = ceiling[active] - scores[active, -1]  # (A,)
+            # At a gap of 0 an item that was not scored could still tie, and have the smaller row.
+            is_open = (gap >= 0 if self.max_gap == 0 else gap > self.max_gap) & (ceiling[active] > -torch.inf)  # (A,)
             active = active[is_open] if spent < min(budget, len(corpus)) else active[:0]
             width *= 2
         return Found(rows, scores, ceiling, num_scored)
@@ -222,6 +217,10 @@ def _find_by_component(
     corpus: Corpus, query_parts: QueryParts, k: int, hidden: Hidden | None, *, per_component: int, by_average: int
 ) -> Found:
     """Choose by component, and by average where that is asked for, or where a union would be smaller than k."""
+    num_pairs = corpus.similarity.num_query_components * corpus.similarity.num_item_components
+    if per_component * num_pairs >= len(corpus):
+        # So many candidates may be the whole corpus, which is better scored without a first stage.
+        return BruteForce().find_rows(corpus, query_parts, k, hidden)
     chosen, bounds = best_per_component(corpus, query_parts, per_component, hidden)  # (B, P * n), (B, N)
     lists = [chosen]
     if by_average:
@@ -245,14 +244,13 @@ def _score_chosen(corpus: Corpus, query_parts: QueryParts, rows: Tensor, is_real
     return Found(best_rows, best, torch.full_like(best[:, 0], torch.inf), is_real.sum(dim=1))
 
 
-def _score_whole(
-    stretch: Corpus, query_parts: QueryParts, hidden: Hidden | None, first_row: int
-) -> tuple[Tensor, Tensor]:
-    """Scores (B, n) of all items of a stretch, and their rows (n,) in the corpus."""
-    scores = score_all(stretch.similarity, query_parts, stretch.parts)  # (B, n)
-    if hidden is not None:
-        hidden.hide(scores, first_row)
-    return scores, torch.arange(first_row, first_row + len(stretch), device=scores.device)
+def _merge(scores: Tensor, rows: Tensor, new_scores: Tensor, new_rows: Tensor) -> tuple[Tensor, Tensor]:
+    """The K best of K (B, K) and of others (B, n), best first; of equal scores the smaller row."""
+    columns, is_real = pack((new_scores >= scores[:, -1:]) & (new_scores > -torch.inf))  # (B, few)
+    merged = torch.cat([scores, new_scores.gather(1, columns).masked_fill(~is_real, -torch.inf)], dim=1)
+    merged_rows, order = torch.cat([rows, new_rows.gather(1, columns)], dim=1).sort(dim=1, stable=True)
+    best, places = select_best(merged.gather(1, order), scores.shape[1])  # (B, K)
+    return best, merged_rows.gather(1, places)
 
 
 def _padded(scores: Tensor, rows: Tensor, k: int) -> tuple[Tensor, Tensor]:

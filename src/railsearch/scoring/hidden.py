@@ -23,11 +23,23 @@ class Hidden:
         rows = torch.cat([torch.empty(0, dtype=torch.int64), *lists])  # (E,)
         return cls(queries.to(device), rows.to(device), None if is_allowed is None else is_allowed.to(device))
 
+    @classmethod
+    def nothing(cls, *, device: torch.device) -> "Hidden":
+        """Hide nothing from nobody."""
+        return cls.from_lists([], device=device)
+
     def of_queries(self, first: int, last: int) -> "Hidden":
         """Keep what holds for the queries first to last - 1, counted anew from 0."""
         bounds = torch.tensor([first, last], device=self.queries.device)
         left, right = torch.searchsorted(self.queries, bounds).tolist()
         return Hidden(self.queries[left:right] - first, self.rows[left:right], self.is_allowed)
+
+    def plus(self, rows: Tensor) -> "Hidden":
+        """Hide these rows (B, n) too, each query's its own; -1 is no row."""
+        queries = torch.arange(len(rows), device=rows.device)[:, None].expand_as(rows)  # (B, n)
+        is_row = rows >= 0  # (B, n)
+        both, order = torch.cat([self.queries, queries[is_row]]).sort(stable=True)  # (E,)
+        return Hidden(both, torch.cat([self.rows, rows[is_row]])[order], self.is_allowed)
 
     def hide(self, scores: Tensor, first_row: int) -> None:
         """Put minus infinity into scores (B, n) or (B, Pq, n) of rows from `first_row` on that must not be given."""

@@ -146,7 +146,7 @@ def _score_rows(
     scores = query_parts.components.new_empty(len(query_parts), last - first)  # (B, n)
     width = _rows_per_block(similarity, len(query_parts), pairs_per_block)
     for left, right in _blocks(last - first, width):
-        # The last block reaches back to full width: a narrower product may round differently, and break ties.
+        # The last block reaches back to full width: a narrower product is likelier to round equal items differently.
         start = max(0, first + right - width)
         block = similarity.score(query_parts, item_parts[start : first + right].to(scores.dtype))  # (B, width)
         scores[:, left:right] = block[:, first + left - start :]

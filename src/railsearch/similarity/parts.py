@@ -64,22 +64,23 @@ def all_pairs(query_components: Tensor, item_components: Tensor) -> Tensor:
     num_items, num_item_components, _ = item_components.shape
     products = query_components.reshape(-1, dim) @ item_components.reshape(-1, dim).T  # (B * Pq, N * Px)
     by_query = products.view(num_queries, num_query_components, num_items, num_item_components)  # (B, Pq, N, Px)
-    return by_query.transpose(1, 2).reshape(num_queries, num_items, -1)  # (B, N, P)
+    return by_query.transpose(1, 2).flatten(2)  # (B, N, P)
 
 
 def best_pairs(query_components: Tensor, item_components: Tensor) -> Tensor:
     """The best dot product of any query component with any component of an item, for every query and item."""
-    num_queries, _, dim = query_components.shape
+    num_queries, num_query_components, dim = query_components.shape
     num_items, num_item_components, _ = item_components.shape
     products = query_components.reshape(-1, dim) @ item_components.reshape(-1, dim).T  # (B * Pq, N * Px)
-    by_item_component = products.view(num_queries, -1, num_items * num_item_components).amax(dim=1)  # (B, N * Px)
+    by_query = products.view(num_queries, num_query_components, num_items * num_item_components)  # (B, Pq, N * Px)
+    by_item_component = by_query.amax(dim=1)  # (B, N * Px)
     return by_item_component.view(num_queries, num_items, num_item_components).amax(dim=2)  # (B, N)
 
 
 def own_pairs(query_components: Tensor, candidate_components: Tensor) -> Tensor:
     """Dot products of every query component with every component of that query's own candidates."""
-    num_queries, num_candidates, num_item_components, dim = candidate_components.shape
-    flat = candidate_components.reshape(num_queries, -1, dim)  # (B, C * Px, d)
-    products = torch.bmm(query_components, flat.transpose(1, 2))  # (B, Pq, C * Px)
-    by_query = products.view(num_queries, -1, num_candidates, num_item_components)  # (B, Pq, C, Px)
-    return by_query.transpose(1, 2).reshape(num_queries, num_candidates, -1)  # (B, C, P)
+    num_queries, num_candidates, num_item_components, _ = candidate_components.shape
+    num_query_components = query_components.shape[1]
+    products = torch.bmm(query_components, candidate_components.flatten(1, 2).transpose(1, 2))  # (B, Pq, C * Px)
+    by_query = products.view(num_queries, num_query_components, num_candidates, num_item_components)  # (B, Pq, C, Px)
+    return by_query.transpose(1, 2).flatten(2)  # (B, C, P)
