@@ -241,8 +241,8 @@ def test_what_scores_everything_is_exact() -> None:
     assert bool(few.is_exact.all())  # all that may be given was scored
 
 
-def test_two_pass_and_adaptive_pass_over_most_of_a_corpus_with_structure() -> None:
-    generator = torch.Generator().manual_seed(0)
+def planted_index(sharpness: float) -> Index:
+    """5,000 items under a gate that follows the best of its pairs, more or less closely."""
     mol = MixtureOfLogits(
         num_query_components=2, num_item_components=2, component_dim=8, gate_inputs=["pair"], gate_dim=4,
         query_projection="ready", item_projection="ready",
@@ -251,13 +251,28 @@ def test_two_pass_and_adaptive_pass_over_most_of_a_corpus_with_structure() -> No
         for layer in (mol.gate.pair.hidden, mol.gate.pair.output):
             layer.weight.copy_(torch.eye(4))
             layer.bias.zero_()
-    index = Index.build(mol, torch.randn(5000, 2, 8, generator=generator))
-    queries = torch.randn(4, 2, 8, generator=generator)
+        mol.gate.pair.hidden.weight.mul_(sharpness)
+    return Index.build(mol, torch.randn(5000, 2, 8, generator=torch.Generator().manual_seed(0)))
+
+
+def test_two_pass_and_adaptive_pass_over_most_of_a_corpus_with_structure() -> None:
+    index, queries = planted_index(1.0), torch.randn(4, 2, 8, generator=torch.Generator().manual_seed(1))
     expected = index.search(queries, 10)
     for strategy in (TwoPass(), Adaptive()):
         found = index.search(queries, 10, strategy)
         assert torch.equal(found.ids, expected.ids)
         assert bool((found.num_scored < 2500).all())
+
+
+def test_a_wider_gap_is_reached_sooner_and_never_exceeded() -> None:
+    index, queries = planted_index(0.1), torch.randn(60, 2, 8, generator=torch.Generator().manual_seed(1))
+    num_scored = []
+    for max_gap in (0.0, 0.1, 0.5, 1.0, 2.0, 4.0, 8.0):
+        found = index.search(queries, 10, Adaptive(max_gap))
+        assert bool((found.gap <= max_gap).all())
+        num_scored.append(int(found.num_scored.sum()))
+    assert num_scored == sorted(num_scored, reverse=True)
+    assert num_scored[0] > 2 * num_scored[-1]
 
 
 @pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16, torch.float64])
