@@ -330,3 +330,5 @@ def test_foreign_parts_are_refused(items: torch.Tensor, queries: torch.Tensor) -
     double = mol.query_parts(queries)
     double = type(double)(double.components.double(), double.gate.double())
     assert torch.equal(index.search(double, 3).ids, index.search(queries, 3).ids)
+    from_double = Index.build(mol, ItemParts(parts.components.double(), parts.gate.half()))
+    assert torch.equal(from_double.search(queries, 1).ids, index.search(queries, 1).ids)

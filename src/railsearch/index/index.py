@@ -79,18 +79,20 @@ class Index:
         for parameter in similarity.parameters():
             parameter.requires_grad_(False)
             parameter.data = parameter.data.to(torch.promote_types(parameter.dtype, torch.float32))
+        expected = similarity.item_parts(_one_row(similarity, similarity.item_shape))
         if isinstance(items, ItemParts):
-            _check_parts(items, similarity.item_parts(_one_row(similarity, similarity.item_shape)), name="item")
+            _check_parts(items, expected, name="item")
         else:
             items = as_embeddings(items, name="items", shape=similarity.item_shape)
         if len(items) == 0:
             raise InvalidInputError("items holds 0 rows; an index needs at least 1 item.")
         ids_tensor = torch.arange(len(items)) if ids is None else as_ids(ids, count=len(items))
-        item_parts = _copied(items) if isinstance(items, ItemParts) else compute_item_parts(similarity, items)
-        dtype = (
-            torch.promote_types(item_parts.components.dtype, torch.float32) if kept is Precision.FP32 else kept.dtype
-        )
-        item_parts = item_parts.to(dtype)
+        if isinstance(items, ItemParts):
+            item_parts = _copied(items).to(expected.components.dtype)
+        else:
+            item_parts = compute_item_parts(similarity, items)
+        if kept is not Precision.FP32:
+            item_parts = item_parts.to(kept.dtype)
         for name, part in (("item components", item_parts.components), ("item gate", item_parts.gate)):
             if part is not None:
                 check_finite(part, name=name)
