@@ -1,101 +1,26 @@
 """Every strategy against brute force in fp64: certificates hold, exact means exact, filters are kept."""
 
-import copy
-
-import numpy as np
 import pytest
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from torch import Tensor, nn
+from torch import Tensor
 
 from railsearch import (
     Adaptive,
     Average,
-    BruteForce,
     Combined,
     DotProduct,
     Index,
     InvalidInputError,
     MixtureOfLogits,
-    NotEnoughItemsError,
     PerComponent,
-    SearchResult,
     TwoPass,
 )
 from railsearch.index import Precision, Strategy
 from railsearch.index.corpus import Corpus
-from railsearch.similarity import Comparison, ItemParts, QueryParts, Similarity
-from railsearch.similarity.parts import all_pairs, best_pairs, own_pairs
-
-EXACT = (BruteForce(), TwoPass(), Adaptive())
-TOLERANCE = 5e-3  # of scores that reach 50: fp32 against fp64, through gates that magnify rounding thirty times
-
-
-def make_world(kind: str, num_items: int, seed: int) -> tuple[Similarity, Tensor, Tensor]:
-    """A similarity and embeddings that make life hard: sharp gates, near ties, duplicates, one component."""
-    generator = torch.Generator().manual_seed(seed)
-    sizes = {"query_dim": 6, "item_dim": 6, "component_dim": 5, "projection_dim": 8, "gate_dim": 8}
-    items, queries = torch.randn(num_items, 6, generator=generator), torch.randn(3, 6, generator=generator)
-    if kind == "dot":
-        return DotProduct(dim=6), items, queries
-    if kind == "single":
-        mol = MixtureOfLogits(num_query_components=1, num_item_components=1, **sizes)
-    else:
-        mol = MixtureOfLogits(num_query_components=3, num_item_components=2, temperature=0.02, **sizes)
-    mol.reset_parameters(generator)
-    with torch.no_grad():
-        for parameter in mol.parameters():
-            parameter.add_(torch.randn(parameter.shape, generator=generator), alpha=0.4)
-        if kind == "sharp":
-            mol.gate.pair.output.weight.mul_(30.0)
-    if kind == "near ties":
-        items = items[:1] + 1e-6 * items
-    if kind == "duplicates":
-        items = items[torch.randint(max(1, num_items // 4), (num_items,), generator=generator)]
-    return mol.eval(), items, queries
-
-
-WORLDS = ["random", "sharp", "near ties", "duplicates", "single", "dot"]
-
-
-@torch.no_grad()
-def fp64_scores(index: Index, queries: Tensor, items: Tensor, dtype: torch.dtype = torch.float32) -> Tensor:
-    similarity = copy.deepcopy(index.similarity)
-    assert isinstance(similarity, nn.Module)
-    like = next(iter(similarity.parameters()), torch.empty(0))
-    item_parts, query_parts = similarity.item_parts(items.to(like)).to(dtype), similarity.query_parts(queries.to(like))
-
-    def double(part: Tensor | None) -> Tensor | None:
-        return None if part is None else part.double()
-
-    return similarity.double().score(
-        QueryParts(double(query_parts.components), double(query_parts.gate)),
-        ItemParts(double(item_parts.components), double(item_parts.gate)),
-    )
-
-
-def check_result(result: SearchResult, truth: Tensor, ids: Tensor, k: int, visible: list[set[int]]) -> None:
-    """Everything that a certificate promises, against the fp64 scores of the items that each query may be given."""
-    row_of = {int(item): row for row, item in enumerate(ids)}
-    for query in range(len(truth)):
-        returned = [int(item) for item in result.ids[query] if item != -1]
-        allowed = visible[query]
-        assert len(returned) == len(set(returned)) == min(k, len(allowed))
-        assert set(returned) <= allowed
-        own = {item: float(truth[query, row_of[item]]) for item in allowed}
-        for item, score in zip(returned, result.scores[query].tolist(), strict=False):
-            assert abs(own[item] - score) <= TOLERANCE
-        ranked = sorted(own.values(), reverse=True)[:k]
-        if len(ranked) < k:  # all that there is was returned
-            continue
-        true_kth, found_kth = ranked[-1], float(result.scores[query, -1])
-        assert true_kth - found_kth <= float(result.gap[query]) + TOLERANCE
-        if bool(result.is_exact[query]):
-            missed = [score for item, score in own.items() if item not in returned]
-            assert max(missed, default=-np.inf) <= found_kth + TOLERANCE
-        for item in returned[: int(result.num_certified[query])]:
-            assert own[item] >= true_kth - TOLERANCE
+from railsearch.similarity import ItemParts, QueryParts
+from tests.contract.worlds import EXACT, TOLERANCE, WORLDS, check_result, fp64_scores, make_world
 
 
 @settings(max_examples=600)
@@ -349,76 +274,6 @@ def test_tiny_numbers_are_not_nothing() -> None:
     assert torch.equal(index.search(queries, 5, TwoPass()).ids, expected.ids)
 
 
-class TableSimilarity(nn.Module):
-    """Component scores and gate weights as the paper's worked example states them: items only, one query."""
-
-    num_query_components, num_item_components, component_dim = 1, 2, 1
-    temperature, is_certifiable, takes_user_ids, values_per_pair = 1.0, True, False, 2
-    query_shape, item_shape, config = (1,), (4,), {}
-
-    def query_parts(self, queries: Tensor, *, user_ids: Tensor | None = None) -> QueryParts:
-        return QueryParts(queries[:, None], None)
-
-    def item_parts(self, items: Tensor) -> ItemParts:
-        return ItemParts(items[:, :2, None], items[:, 2:])
-
-    def compare(self, query_parts: QueryParts, item_parts: ItemParts) -> Comparison:
-        return self._weigh(all_pairs(query_parts.components, item_parts.components), item_parts.gate)
-
-    def compare_candidates(self, query_parts: QueryParts, candidate_parts: ItemParts) -> Comparison:
-        return self._weigh(own_pairs(query_parts.components, candidate_parts.components), candidate_parts.gate)
-
-    def bounds(self, query_parts: QueryParts, item_parts: ItemParts) -> Tensor:
-        return best_pairs(query_parts.components, item_parts.components)
-
-    def score(self, query_parts: QueryParts, item_parts: ItemParts) -> Tensor:
-        return self.compare(query_parts, item_parts).scores
-
-    def score_candidates(self, query_parts: QueryParts, candidate_parts: ItemParts) -> Tensor:
-        return self.compare_candidates(query_parts, candidate_parts).scores
-
-    def user_penalty(self, user_ids: Tensor) -> Tensor:
-        return torch.zeros(())
-
-    def _weigh(self, component_scores: Tensor, gate: Tensor) -> Comparison:
-        weights = gate.expand_as(component_scores)
-        return Comparison((weights * component_scores).sum(-1), component_scores, weights)
-
-
-@pytest.fixture
-def worked_example() -> Index:
-    """Items a to e of the paper's appendix: two component scores and two gate weights each."""
-    table = torch.tensor(
-        [
-            [1.0, 1.0, 0.5, 0.5],
-            [0.8, 0.0, 0.5, 0.5],
-            [0.0, 0.8, 0.5, 0.5],
-            [0.7, 0.0, 1.0, 0.0],
-            [0.2, 0.2, 0.5, 0.5],
-        ]
-    )
-    return Index.build(TableSimilarity(), table)
-
-
-def test_worked_example_of_the_paper(worked_example: Index) -> None:
-    query = torch.ones(1, 1)
-    for strategy in EXACT:
-        found = worked_example.search(query, 2, strategy)
-        assert found.ids.tolist() == [[0, 3]]  # a and d
-        torch.testing.assert_close(found.scores, torch.tensor([[1.0, 0.7]]))
-        assert bool(found.is_exact.all())
-    found = worked_example.search(query, 2, PerComponent(2))
-    assert found.ids.tolist() == [[0, 1]]  # a, then b and c tie at 0.4
-    assert float(found.kth_score) == pytest.approx(0.4)
-    assert float(found.gap) == pytest.approx(0.3, abs=1e-5)  # and d's true score is just that much better
-    assert found.num_scored.tolist() == [3]
-    assert found.num_certified.tolist() == [1]
-    # Item d is second by average once the others are out of the way: together nothing better is left than e.
-    combined = worked_example.search(query, 2, Combined(2, 4))
-    assert combined.ids.tolist() == [[0, 3]]
-    assert bool(combined.is_exact.all())
-
-
 def test_average_is_exact_where_weights_are_uniform() -> None:
     generator = torch.Generator().manual_seed(0)
     mol = MixtureOfLogits(query_dim=6, item_dim=6, gate_inputs=[], seed=0).eval()
@@ -452,37 +307,6 @@ def test_bad_strategies(strategy: object, message: str) -> None:
         strategy()
 
 
-def test_strategies_too_small_for_k(worked_example: Index) -> None:
-    query = torch.ones(1, 1)
-    with pytest.raises(InvalidInputError, match=r"k is 3 but Average\(2\) scores only 2 items; use Average\(3\)"):
-        worked_example.search(query, 3, Average(2))
-    with pytest.raises(InvalidInputError, match="k is 3 but max_scored is 2; ask for max_scored >= 3"):
-        worked_example.search(query, 3, Adaptive(max_scored=2))
-
-
-def test_allow_forms(worked_example: Index) -> None:
-    query = torch.ones(1, 1)
-    mask = torch.tensor([False, True, False, True, True])
-    for allow in (
-        mask,
-        mask.numpy(),
-        mask.tolist(),
-        [1, 3, 4],
-        {1, 3, 4},
-        frozenset({1, 3, 4}),
-        np.array([4, 3, 1, 999]),
-    ):
-        assert worked_example.search(query, 2, allow=allow).ids.tolist() == [[3, 1]]
-    with pytest.raises(InvalidInputError, match=r"mask of shape \(2,\) but the index holds 5 items"):
-        worked_example.search(query, 1, allow=[True, False])
-    with pytest.raises(InvalidInputError, match="allow holds"):
-        worked_example.search(query, 1, allow=[0.5])
-    with pytest.raises(NotEnoughItemsError, match="k is 2 but allow leaves only 1 of 5 items"):
-        worked_example.search(query, 2, allow=[3])
-    with pytest.raises(NotEnoughItemsError, match="exclude leaves query 0 only 1 of 5 items"):
-        worked_example.search(query, 2, allow=[3, 4], exclude=[[4]])
-
-
 @pytest.mark.parametrize("precision", ["fp16", "bf16"])
 def test_low_precision_halves_memory_and_stays_near(precision: str) -> None:
     similarity, items, queries = make_world("random", 500, seed=4)
@@ -494,40 +318,3 @@ def test_low_precision_halves_memory_and_stays_near(precision: str) -> None:
         Index.build(similarity, items, precision="int8")
     with pytest.raises(InvalidInputError, match="item components has NaN or infinite"):
         Index.build(DotProduct(dim=1), torch.tensor([[1e5]]), precision="fp16")
-
-
-@pytest.mark.parametrize("precision", Precision)
-def test_explanation_sums_to_the_score(precision: Precision) -> None:
-    similarity, items, queries = make_world("sharp", 40, seed=2)
-    index = Index.build(similarity, items, ids=torch.arange(40) + 100, precision=precision)
-    result = index.search(queries, 5)
-    for query in range(3):
-        for item, score in zip(result.ids[query].tolist(), result.scores[query].tolist(), strict=True):
-            explained = index.explain(queries[query], item)
-            assert explained.item_id == item
-            assert explained.score == pytest.approx(score, abs=1e-4)
-            assert float(explained.contributions.sum()) == pytest.approx(explained.score, abs=1e-5)
-            ranked = explained.ranked()
-            values = [value for _, _, value in ranked]
-            assert values == sorted(values, reverse=True)
-            assert len({(i, j) for i, j, _ in ranked}) == 6
-            i, j, value = ranked[0]
-            assert value == pytest.approx(float(explained.gate_weights[i, j] * explained.component_scores[i, j]))
-
-
-@pytest.mark.parametrize(
-    ("query", "item", "message"),
-    [
-        (torch.zeros(6), 99, "item_id is 99, which is not among the 40 items"),
-        (torch.zeros(6), 141, "item_id is 141, which is not among the 40 items"),
-        (torch.zeros(6), "a", "item_id is 'a'"),
-        (torch.zeros(6), 2**70, "which is not among the 40 items"),
-        (torch.zeros(1, 6), 100, r"query has shape \(1, 1, 6\)"),
-        (torch.full((6,), torch.nan), 100, "query has NaN"),
-    ],
-)
-def test_bad_explanations(query: Tensor, item: int, message: str) -> None:
-    similarity, items, _ = make_world("random", 40, seed=2)
-    index = Index.build(similarity, items, ids=torch.arange(40) + 100)
-    with pytest.raises(InvalidInputError, match=message):
-        index.explain(query, item)

@@ -38,7 +38,7 @@ def weights_of(tensors: dict[str, Tensor]) -> dict[str, Tensor]:
     return renamed
 
 
-def close(actual: Tensor, expected: Tensor) -> None:
+def check_close(actual: Tensor, expected: Tensor) -> None:
     torch.testing.assert_close(actual, expected, rtol=1e-5, atol=1e-5 * float(expected.abs().max()))
 
 
@@ -63,14 +63,14 @@ def test_recommendation(case: str) -> None:
     query_parts = mol.query_parts(tensors["input.queries"], user_ids=users)
     item_parts = mol.item_parts(tensors["input.items"])
     found = mol.compare(query_parts, item_parts)
-    close(query_parts.components, tensors["expected.query_components"])
-    close(item_parts.components, tensors["expected.item_components"])
-    close(found.component_scores, tensors["expected.component_scores"])
-    close(found.gate_weights, tensors["expected.gate_weights"])
-    close(found.scores, tensors["expected.scores"])
-    close(load_balance_loss(found.gate_weights), tensors["expected.load_balance_loss"])
+    check_close(query_parts.components, tensors["expected.query_components"])
+    check_close(item_parts.components, tensors["expected.item_components"])
+    check_close(found.component_scores, tensors["expected.component_scores"])
+    check_close(found.gate_weights, tensors["expected.gate_weights"])
+    check_close(found.scores, tensors["expected.scores"])
+    check_close(load_balance_loss(found.gate_weights), tensors["expected.load_balance_loss"])
     if users is not None:
-        close(mol.user_penalty(users), tensors["expected.user_penalty"])
+        check_close(mol.user_penalty(users), tensors["expected.user_penalty"])
 
 
 def test_text_with_ready_components() -> None:
@@ -89,7 +89,7 @@ def test_text_with_ready_components() -> None:
     found = mol.compare(
         mol.query_parts(tensors["input.query_components"]), mol.item_parts(tensors["input.item_components"])
     )
-    close(found.component_scores, tensors["expected.component_scores"])
-    close(found.gate_weights, tensors["expected.gate_weights"])
-    close(found.scores, tensors["expected.scores"])
-    close(load_balance_loss(found.gate_weights), tensors["expected.load_balance_loss"])
+    check_close(found.component_scores, tensors["expected.component_scores"])
+    check_close(found.gate_weights, tensors["expected.gate_weights"])
+    check_close(found.scores, tensors["expected.scores"])
+    check_close(load_balance_loss(found.gate_weights), tensors["expected.load_balance_loss"])

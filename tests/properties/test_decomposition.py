@@ -14,7 +14,7 @@ VALUES = st.one_of(st.just(0.0), st.floats(-1e6, 1e6, allow_nan=False))
 MATRICES = hnp.arrays(np.float64, hnp.array_shapes(min_dims=2, max_dims=2, max_side=9), elements=VALUES)
 
 
-def check(matrix: torch.Tensor, found: Decomposition, rank: int, epsilon: float) -> None:
+def check_decomposition(matrix: torch.Tensor, found: Decomposition, rank: int, epsilon: float) -> None:
     pi, first, second = found.gate_weights, found.first, found.second
     assert bool(((pi >= 0) & (pi <= 1)).all())
     assert float((matrix.double() - (pi * first + (1 - pi) * second)).abs().max()) <= epsilon
@@ -25,13 +25,13 @@ def check(matrix: torch.Tensor, found: Decomposition, rank: int, epsilon: float)
 
 @given(matrix=MATRICES, rank=st.integers(1, 5))
 def test_any_matrix(matrix: np.ndarray, rank: int) -> None:
-    check(torch.from_numpy(matrix), decompose(matrix, rank, epsilon=1e-6), rank, 1e-6)
+    check_decomposition(torch.from_numpy(matrix), decompose(matrix, rank, epsilon=1e-6), rank, 1e-6)
 
 
 @pytest.mark.parametrize("rank", [1, 2, 5])
 def test_truncated_product_full_of_zeros(rank: int) -> None:
     matrix = torch.eye(6) * torch.tensor([3.0, -2.0, 5.0, 1.0, -1.0, 0.5])
-    check(matrix, decompose(matrix, rank, epsilon=1e-9), rank, 1e-9)
+    check_decomposition(matrix, decompose(matrix, rank, epsilon=1e-9), rank, 1e-9)
 
 
 @pytest.mark.parametrize(
@@ -39,7 +39,7 @@ def test_truncated_product_full_of_zeros(rank: int) -> None:
 )
 def test_low_rank_needs_no_gate(matrix: torch.Tensor) -> None:
     found = decompose(matrix, rank=1)
-    check(matrix, found, 1, 1e-6)
+    check_decomposition(matrix, found, 1, 1e-6)
     assert bool((found.gate_weights == 1).all())
 
 

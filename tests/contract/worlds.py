@@ -1,0 +1,87 @@
+"""Worlds that make life hard for a search, their truth in fp64, and what a result must keep to."""
+
+import copy
+
+import numpy as np
+import torch
+from torch import Tensor, nn
+
+from railsearch import (
+    Adaptive,
+    BruteForce,
+    DotProduct,
+    Index,
+    MixtureOfLogits,
+    SearchResult,
+    TwoPass,
+)
+from railsearch.similarity import ItemParts, QueryParts, Similarity
+
+EXACT = (BruteForce(), TwoPass(), Adaptive())
+TOLERANCE = 5e-3  # of scores that reach 50: fp32 against fp64, through gates that magnify rounding thirty times
+
+
+def make_world(kind: str, num_items: int, seed: int) -> tuple[Similarity, Tensor, Tensor]:
+    """A similarity and embeddings that make life hard: sharp gates, near ties, duplicates, one component."""
+    generator = torch.Generator().manual_seed(seed)
+    sizes = {"query_dim": 6, "item_dim": 6, "component_dim": 5, "projection_dim": 8, "gate_dim": 8}
+    items, queries = torch.randn(num_items, 6, generator=generator), torch.randn(3, 6, generator=generator)
+    if kind == "dot":
+        return DotProduct(dim=6), items, queries
+    if kind == "single":
+        mol = MixtureOfLogits(num_query_components=1, num_item_components=1, **sizes)
+    else:
+        mol = MixtureOfLogits(num_query_components=3, num_item_components=2, temperature=0.02, **sizes)
+    mol.reset_parameters(generator)
+    with torch.no_grad():
+        for parameter in mol.parameters():
+            parameter.add_(torch.randn(parameter.shape, generator=generator), alpha=0.4)
+        if kind == "sharp":
+            mol.gate.pair.output.weight.mul_(30.0)
+    if kind == "near ties":
+        items = items[:1] + 1e-6 * items
+    if kind == "duplicates":
+        items = items[torch.randint(max(1, num_items // 4), (num_items,), generator=generator)]
+    return mol.eval(), items, queries
+
+
+WORLDS = ["random", "sharp", "near ties", "duplicates", "single", "dot"]
+
+
+@torch.no_grad()
+def fp64_scores(index: Index, queries: Tensor, items: Tensor, dtype: torch.dtype = torch.float32) -> Tensor:
+    similarity = copy.deepcopy(index.similarity)
+    assert isinstance(similarity, nn.Module)
+    like = next(iter(similarity.parameters()), torch.empty(0))
+    item_parts, query_parts = similarity.item_parts(items.to(like)).to(dtype), similarity.query_parts(queries.to(like))
+
+    def double(part: Tensor | None) -> Tensor | None:
+        return None if part is None else part.double()
+
+    return similarity.double().score(
+        QueryParts(double(query_parts.components), double(query_parts.gate)),
+        ItemParts(double(item_parts.components), double(item_parts.gate)),
+    )
+
+
+def check_result(result: SearchResult, truth: Tensor, ids: Tensor, k: int, visible: list[set[int]]) -> None:
+    """Everything that a certificate promises, against the fp64 scores of the items that each query may be given."""
+    row_of = {int(item): row for row, item in enumerate(ids)}
+    for query in range(len(truth)):
+        returned = [int(item) for item in result.ids[query] if item != -1]
+        allowed = visible[query]
+        assert len(returned) == len(set(returned)) == min(k, len(allowed))
+        assert set(returned) <= allowed
+        own = {item: float(truth[query, row_of[item]]) for item in allowed}
+        for item, score in zip(returned, result.scores[query].tolist(), strict=False):
+            assert abs(own[item] - score) <= TOLERANCE
+        ranked = sorted(own.values(), reverse=True)[:k]
+        if len(ranked) < k:  # all that there is was returned
+            continue
+        true_kth, found_kth = ranked[-1], float(result.scores[query, -1])
+        assert true_kth - found_kth <= float(result.gap[query]) + TOLERANCE
+        if bool(result.is_exact[query]):
+            missed = [score for item, score in own.items() if item not in returned]
+            assert max(missed, default=-np.inf) <= found_kth + TOLERANCE
+        for item in returned[: int(result.num_certified[query])]:
+            assert own[item] >= true_kth - TOLERANCE
