@@ -1,9 +1,11 @@
 """Tuning: the bound holds as often as it says, and the choice is the cheapest that surely reaches the target."""
 
+from types import SimpleNamespace
+
 import pytest
 import torch
 
-from railsearch import BruteForce, Index, InvalidInputError, MixtureOfLogits
+from railsearch import BruteForce, Index, InvalidInputError, MixtureOfLogits, SearchResult
 from railsearch.index.tuning import EXACT, lower_bound
 
 
@@ -39,6 +41,23 @@ def make_index(gate_inputs: list[str], num_items: int) -> tuple[Index, torch.Ten
     return Index.build(mol, items), queries
 
 
+@pytest.fixture
+def clock_of_work(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Let one scored item take one second, so that what is cheapest does not depend on the machine."""
+    seconds = 0.0
+    search = Index.search
+
+    def counted(self: Index, *arguments: object, **options: object) -> SearchResult:
+        nonlocal seconds
+        result = search(self, *arguments, **options)
+        seconds += float(result.num_scored.sum())
+        return result
+
+    monkeypatch.setattr(Index, "search", counted)
+    monkeypatch.setattr("railsearch.index.tuning.time", SimpleNamespace(perf_counter=lambda: seconds))
+
+
+@pytest.mark.usefixtures("clock_of_work")
 def test_chooses_a_strategy_that_keeps_its_promise() -> None:
     index, queries = make_index([], 4000)  # uniform weights: the average is the score
     report = index.tune(queries[:400], 5, target_recall=0.95)
