@@ -4,12 +4,13 @@ from railsearch import data, metrics
 from railsearch.errors import (
     FingerprintError,
     InvalidInputError,
+    MissingExtraError,
     ModelFolderError,
     NotEnoughItemsError,
     RailsearchError,
     TrainingError,
 )
-from railsearch.index import Adaptive, Average, BruteForce, Combined, Index, PerComponent, TwoPass
+from railsearch.index import Adaptive, Average, BruteForce, Combined, Faiss, Flat, Index, PerComponent, TwoPass
 from railsearch.similarity import (
     DotProduct,
     MixtureOfLogits,
@@ -31,9 +32,12 @@ __all__ = [
     "Combined",
     "DotProduct",
     "Explanation",
+    "Faiss",
     "FingerprintError",
+    "Flat",
     "Index",
     "InvalidInputError",
+    "MissingExtraError",
     "MixtureOfLogits",
     "ModelFolderError",
     "NotEnoughItemsError",

@@ -1,6 +1,7 @@
 """HOW to find the top K of a corpus under a similarity (the paper's section 3)."""
 
 from railsearch.index.corpus import Precision
+from railsearch.index.engines import Faiss, Flat
 from railsearch.index.index import Index
 from railsearch.index.strategies import Adaptive, Average, BruteForce, Combined, PerComponent, Strategy, TwoPass
 from railsearch.index.tuning import TuningReport, TuningRow
@@ -10,6 +11,8 @@ __all__ = [
     "Average",
     "BruteForce",
     "Combined",
+    "Faiss",
+    "Flat",
     "Index",
     "PerComponent",
     "Precision",

@@ -11,6 +11,8 @@ from torch import Tensor
 
 from railsearch.errors import InvalidInputError, NotEnoughItemsError
 from railsearch.index.corpus import Corpus, Precision
+from railsearch.index.engines import Engine
+from railsearch.index.segment import Segment
 from railsearch.index.strategies import BruteForce, Found, Strategy
 from railsearch.index.tuning import TuningReport, tune
 from railsearch.inputs import (
@@ -48,11 +50,10 @@ class Index:
     [[20]]
     """
 
-    def __init__(self, *, corpus: Corpus, ids: Tensor) -> None:
+    def __init__(self, *, corpus: Corpus) -> None:
         self._corpus = corpus
         self._similarity = corpus.similarity
         self._tuned: dict[int, Strategy] = {}
-        self._ids = ids  # (N,) ascending, so that the smaller row is the smaller id
 
     @classmethod
     def build(
@@ -62,6 +63,7 @@ class Index:
         ids: ArrayLike | None = None,
         *,
         precision: Precision | str = Precision.FP32,
+        engine: Engine | None = None,
     ) -> Self:
         """Compute the item side of every item and keep it.
 
@@ -72,8 +74,12 @@ class Index:
             ids: one integer >= 0 for each item, all different; 0 to N - 1 if left out.
             precision: how item components and gates are kept: fp32, or fp16 or bf16 for half the memory. Answers and
                 certificates are then those of the rounded items.
+            engine: what finds the best items by dot product before scoring: Flat(), a plain scan, if left out, or
+                Faiss(...). Exact strategies stay exact with any; an engine that may miss items certifies nothing.
         """
         check_similarity(similarity)
+        if engine is not None and (isinstance(engine, type) or not isinstance(engine, Engine)):
+            raise InvalidInputError(f"engine is {engine!r}; give an engine such as Flat() or Faiss('hnsw').")
         kept = as_choice(Precision, precision, name="precision")
         similarity = copy.deepcopy(similarity).train(False)
         for parameter in similarity.parameters():
@@ -96,11 +102,8 @@ class Index:
         for name, part in (("item components", item_parts.components), ("item gate", item_parts.gate)):
             if part is not None:
                 check_finite(part, name=name)
-        ids_tensor = ids_tensor.to(item_parts.components.device)
-        if bool((ids_tensor[1:] < ids_tensor[:-1]).any()):
-            ids_tensor, order = ids_tensor.sort()
-            item_parts = item_parts[order]
-        return cls(corpus=Corpus.build(similarity, item_parts), ids=ids_tensor)
+        segment = Segment.build(ids_tensor.to(item_parts.components.device), item_parts)
+        return cls(corpus=Corpus.build(similarity, [segment], engine=engine))
 
     @property
     def similarity(self) -> Similarity:
@@ -115,10 +118,10 @@ class Index:
     @property
     def ids(self) -> Tensor:
         """A copy of all item ids, ascending."""
-        return self._ids.clone()  # (N,)
+        return self._corpus.ids.clone()  # (M,)
 
     def __len__(self) -> int:
-        return len(self._ids)
+        return len(self._corpus.ids)
 
     def __repr__(self) -> str:
         return f"Index({len(self)} items, {type(self._similarity).__name__})"
@@ -203,7 +206,7 @@ class Index:
         users = None if user_ids is None else as_user_ids(user_ids, count=len(queries))
         report = tune(
             lambda part, strategy: self.search(part, k, strategy),
-            compute_query_parts(self._similarity, queries.to(self._corpus.sums), users),
+            compute_query_parts(self._similarity, queries.to(self._corpus.like), users),
             k=k,
             num_items=len(self),
             target_recall=check_positive(target_recall, name="target_recall"),
@@ -222,12 +225,12 @@ class Index:
             user_id: where the similarity has a user table.
         """
         item_id = check_count(item_id, name="item_id", minimum=0)
-        row = int(torch.searchsorted(self._ids, min(item_id, 2**63 - 1)))
-        if row == len(self) or int(self._ids[row]) != item_id:
+        rows = self._corpus.rows_of(torch.tensor([min(item_id, 2**63 - 1)]))  # (1,) or none
+        if not len(rows):
             raise InvalidInputError(f"item_id is {item_id}, which is not among the {len(self)} items of this index.")
         queries = as_embeddings(as_tensor(query, "query")[None], name="query", shape=self._similarity.query_shape)
         users = None if user_id is None else as_user_ids([user_id], count=1)
-        item_parts = self._corpus.parts[row : row + 1].to(self._corpus.sums.dtype)
+        item_parts = self._corpus[rows].to(self._corpus.like.dtype)
         found = self._similarity.compare(self._query_parts(queries, users), item_parts)
         shape = (self._similarity.num_query_components, self._similarity.num_item_components)
         return Explanation(
@@ -238,7 +241,7 @@ class Index:
         )
 
     def _query_parts(self, queries: Tensor | QueryParts, user_ids: Tensor | None) -> QueryParts:
-        like = self._corpus.sums
+        like = self._corpus.like
         if isinstance(queries, QueryParts):
             return QueryParts(queries.components.to(like), None if queries.gate is None else queries.gate.to(like))
         users = None if user_ids is None else user_ids.to(like.device)
@@ -253,38 +256,42 @@ class Index:
         *,
         pad: bool,
     ) -> Hidden | None:
+        corpus = self._corpus
         if exclude is None and allow is None:
-            return None
-        known_ids = self._ids.cpu()
-        is_allowed = torch.ones(len(self), dtype=torch.bool) if allow is None else _as_mask(allow, known_ids)  # (N,)
+            return (
+                None
+                if corpus.is_live is None
+                else Hidden.from_lists([], device=corpus.like.device, is_allowed=corpus.is_live)
+            )
+        is_allowed = (
+            torch.ones(len(corpus), dtype=torch.bool) if corpus.is_live is None else corpus.is_live.cpu()
+        )  # (N,)
+        if allow is not None:
+            allowed_rows = corpus.rows.cpu()[_as_mask(allow, corpus.ids.cpu())]
+            is_allowed = torch.zeros(len(corpus), dtype=torch.bool)  # (N,)
+            is_allowed[allowed_rows] = True
         num_allowed = int(is_allowed.sum())
         lists = [] if exclude is None else as_id_lists(exclude, name="exclude", count=num_queries)
-        rows = [_rows_of(ids, known_ids) for ids in lists]
+        rows = [corpus.rows_of(ids).cpu() for ids in lists]
         for query, own_rows in enumerate(rows):
             num_left = num_allowed - int(is_allowed[own_rows].sum())
             if num_left < k and not pad:
                 raise _too_few(k, f"exclude leaves query {query} only {num_left} of {len(self)} items")
         if num_allowed < k and not pad:
             raise _too_few(k, f"allow leaves only {num_allowed} of {len(self)} items")
-        return Hidden.from_lists(rows, device=self._ids.device, is_allowed=None if allow is None else is_allowed)
+        is_filtered = allow is not None or corpus.is_live is not None
+        return Hidden.from_lists(rows, device=corpus.like.device, is_allowed=is_allowed if is_filtered else None)
 
     def _result(self, batches: list[Found]) -> SearchResult:
         scores = torch.cat([found.scores for found in batches])  # (B, K)
         rows = torch.cat([found.rows for found in batches])  # (B, K)
         # Scores are finite, so that minus infinity only stands where exclude and allow left nothing to give.
         return SearchResult(
-            ids=self._ids[rows].masked_fill(scores == -torch.inf, NO_ITEM),
+            ids=self._corpus.row_ids[rows].masked_fill(scores == -torch.inf, NO_ITEM),
             scores=scores.to(torch.float32),
             ceiling=torch.cat([found.ceiling for found in batches]).to(torch.float32),
             num_scored=torch.cat([found.num_scored for found in batches]),
         )
-
-
-def _rows_of(ids: Tensor, known_ids: Tensor) -> Tensor:
-    """Rows of those ids that are known; others are passed over."""
-    distinct = torch.unique(ids)
-    places = torch.searchsorted(known_ids, distinct).clamp_max(len(known_ids) - 1)
-    return places[known_ids[places] == distinct]
 
 
 def _as_mask(allow: ArrayLike | AbstractSet[int], known_ids: Tensor) -> Tensor:
@@ -301,9 +308,7 @@ def _as_mask(allow: ArrayLike | AbstractSet[int], known_ids: Tensor) -> Tensor:
     ids = as_integers(given, name="allow").cpu()
     if ids.ndim != 1:
         raise InvalidInputError(f"allow has shape {tuple(ids.shape)}; give a mask or a flat list of ids.")
-    mask = torch.zeros(len(known_ids), dtype=torch.bool)
-    mask[_rows_of(ids, known_ids)] = True
-    return mask
+    return torch.isin(known_ids, ids)
 
 
 def _too_few(k: int, cause: str) -> NotEnoughItemsError:
