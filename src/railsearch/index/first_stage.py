@@ -40,7 +40,7 @@ def best_by_average(
     lists = []
     for stretch in corpus.stretches():
         own_hidden = None if hidden is None else hidden.of_rows(stretch.first_row, stretch.first_row + len(stretch))
-        found = stretch.segment.tables(engine)[-1].best(vectors, n, own_hidden)
+        found = stretch.segment.sum_table(engine).best(vectors, n, own_hidden)
         lists.append(_shifted(found, stretch.first_row))
     return _best_of(corpus, lists, n).rows[:, 0]
 
@@ -65,7 +65,7 @@ def best_per_component(corpus: Corpus, query_parts: QueryParts, n: int, hidden: 
         for stretch in corpus.stretches():
             first, last = stretch.first_row, stretch.first_row + len(stretch)
             own_hidden = None if hidden is None else hidden.of_rows(first, last)
-            table = stretch.segment.tables(engine)[component]
+            table = stretch.segment.component_table(engine, component)
             if bounds is not None and isinstance(table, FlatTable):
                 found = table.scan(vectors, n, own_hidden, visit=partial(_raise, bounds[:, first:last]))
             else:
@@ -94,8 +94,11 @@ def reaches(corpus: Corpus, query_parts: QueryParts, thresholds: Tensor, hidden:
     pieces = []
     for stretch in corpus.stretches():
         own_hidden = None if hidden is None else hidden.of_rows(stretch.first_row, stretch.first_row + len(stretch))
-        tables = stretch.segment.tables(corpus.engine)[:-1]
-        pieces.append(torch.stack([table.above(vectors, thresholds, own_hidden) for table in tables]).any(dim=0))
+        is_above = torch.zeros(len(vectors), len(stretch), dtype=torch.bool, device=vectors.device)  # (B, n)
+        for component in range(corpus.similarity.num_item_components):
+            table = stretch.segment.component_table(corpus.engine, component)
+            is_above |= table.above(vectors, thresholds, own_hidden)
+        pieces.append(is_above)
     return torch.cat(pieces, dim=1)  # (B, N)
 
 

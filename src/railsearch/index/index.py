@@ -75,11 +75,14 @@ class Index:
             precision: how item components and gates are kept: fp32, or fp16 or bf16 for half the memory. Answers and
                 certificates are then those of the rounded items.
             engine: what finds the best items by dot product before scoring: Flat(), a plain scan, if left out, or
-                Faiss(...). Exact strategies stay exact with any; an engine that may miss items certifies nothing.
+                Faiss(...), whose tables are built by the first search that needs them. Exact strategies stay exact
+                with any; an engine that may miss items certifies nothing.
         """
         check_similarity(similarity)
         if engine is not None and (isinstance(engine, type) or not isinstance(engine, Engine)):
             raise InvalidInputError(f"engine is {engine!r}; give an engine such as Flat() or Faiss('hnsw').")
+        if engine is not None:
+            engine.build(torch.ones(1, similarity.component_dim))  # is it installed?
         kept = as_choice(Precision, precision, name="precision")
         similarity = copy.deepcopy(similarity).train(False)
         for parameter in similarity.parameters():

@@ -21,7 +21,7 @@ class Segment:
     sums: Tensor  # (n, d) the sum of each item's components, for searches by average; in the precision of scores
     longest: float
     """The greatest length of a component: 1 where components are normalised."""
-    _tables: dict[Engine, tuple[Table, ...]] = field(default_factory=dict, repr=False)
+    _tables: dict[tuple[Engine, int | None], Table] = field(default_factory=dict, repr=False)
 
     @classmethod
     def build(cls, ids: Tensor, parts: ItemParts) -> "Segment":
@@ -41,12 +41,18 @@ class Segment:
     def __len__(self) -> int:
         return len(self.ids)
 
-    def tables(self, engine: Engine) -> tuple[Table, ...]:
-        """One table for each item component, and last the one of their sums; built once for each engine."""
-        if engine not in self._tables:
-            components = self.parts.components.unbind(dim=1)
-            self._tables[engine] = tuple(engine.build(vectors) for vectors in (*components, self.sums))
-        return self._tables[engine]
+    def component_table(self, engine: Engine, component: int) -> Table:
+        """One component of every item, made ready to be searched the first time that it is asked for."""
+        return self._table(engine, component, self.parts.components[:, component])
+
+    def sum_table(self, engine: Engine) -> Table:
+        """The sum of every item's components, likewise."""
+        return self._table(engine, None, self.sums)
+
+    def _table(self, engine: Engine, component: int | None, vectors: Tensor) -> Table:
+        if (engine, component) not in self._tables:
+            self._tables[engine, component] = engine.build(vectors)
+        return self._tables[engine, component]
 
 
 def join(segments: Sequence[Segment], are_live: Sequence[Tensor | None]) -> Segment:
