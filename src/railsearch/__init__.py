@@ -3,6 +3,8 @@
 from railsearch import data, metrics
 from railsearch.errors import (
     FingerprintError,
+    IndexFolderError,
+    IndexLockedError,
     InvalidInputError,
     MissingExtraError,
     ModelFolderError,
@@ -21,7 +23,7 @@ from railsearch.similarity import (
     save_similarity,
 )
 from railsearch.training import fit_similarity
-from railsearch.types import Explanation, SearchResult
+from railsearch.types import Explanation, ItemBatch, SearchResult
 
 __version__ = "0.1.0"
 
@@ -36,7 +38,10 @@ __all__ = [
     "FingerprintError",
     "Flat",
     "Index",
+    "IndexFolderError",
+    "IndexLockedError",
     "InvalidInputError",
+    "ItemBatch",
     "MissingExtraError",
     "MixtureOfLogits",
     "ModelFolderError",

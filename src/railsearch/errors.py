@@ -5,6 +5,8 @@ RailsearchError
 │   └── NotEnoughItemsError  fewer items than the k that was asked for
 ├── ModelFolderError         (also a ValueError) a model folder that is absent, damaged or foreign
 │   └── FingerprintError     the model is intact, but not the one that was expected
+├── IndexFolderError         (also a ValueError) an index folder that is absent, damaged, foreign or cannot be written
+│   └── IndexLockedError     another writer is at work on it
 ├── MissingExtraError        (also an ImportError) an optional dependency that is not installed
 └── TrainingError            (also a RuntimeError) training went wrong; the best weights so far were kept
 """
@@ -28,6 +30,14 @@ class ModelFolderError(RailsearchError, ValueError):
 
 class FingerprintError(ModelFolderError):
     """The model that was found is not the model that was expected."""
+
+
+class IndexFolderError(RailsearchError, ValueError):
+    """An index folder that is absent, damaged, foreign or cannot be written; what was there before is as it was."""
+
+
+class IndexLockedError(IndexFolderError):
+    """Another writer is at work on the index."""
 
 
 class MissingExtraError(RailsearchError, ImportError):

@@ -1,16 +1,22 @@
 """The item side that every strategy searches, and the rounding that its certificates allow for."""
 
+import itertools
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
+from typing import TYPE_CHECKING
 
 import torch
 from torch import Tensor
 
 from railsearch.index.engines import Engine, Flat
+from railsearch.index.metadata import stack
 from railsearch.index.segment import Segment, lengths
 from railsearch.scoring import Hidden
 from railsearch.similarity import ItemParts, QueryParts, Similarity
+
+if TYPE_CHECKING:
+    from polars import DataFrame
 
 VALUES_PER_BLOCK = 2**20
 """Component scores that a scan for bounds holds at once: 4 MiB of them."""
@@ -63,25 +69,14 @@ class Corpus:
     """Where each row (N,) stands in the order of ids, which decides ties; None where rows are in that order."""
 
     @classmethod
-    def build(
-        cls,
-        similarity: Similarity,
-        segments: Sequence[Segment],
-        *,
-        are_live: Sequence[Tensor | None] | None = None,
-        engine: Engine | None = None,
-    ) -> "Corpus":
-        """Put segments one after the other; at least one, empty if need be, with masks of what is live in each."""
-        masks = [None] * len(segments) if are_live is None else list(are_live)
+    def build(cls, similarity: Similarity, segments: Sequence[Segment], engine: Engine | None = None) -> "Corpus":
+        """Put segments one after the other; at least one, empty if need be."""
         row_ids = segments[0].ids if len(segments) == 1 else torch.cat([segment.ids for segment in segments])  # (N,)
         is_live = None
-        if any(mask is not None for mask in masks):
-            is_live = torch.cat(
-                [
-                    torch.ones_like(segment.ids, dtype=torch.bool) if mask is None else mask
-                    for segment, mask in zip(segments, masks, strict=True)
-                ]
-            )  # (N,)
+        if any(segment.is_live is not None for segment in segments):
+            is_live = torch.zeros_like(row_ids, dtype=torch.bool)  # (N,)
+            for first, segment in zip(_starts(segments), segments, strict=True):
+                is_live[first + segment.live_rows] = True
         rows = torch.arange(len(row_ids), device=row_ids.device) if is_live is None else is_live.nonzero().flatten()
         ids, places = row_ids if is_live is None else row_ids[rows], None
         if bool((ids[1:] < ids[:-1]).any()):
@@ -136,12 +131,15 @@ class Corpus:
 
     def stretches(self, size: int | None = None) -> Iterator[Stretch]:
         """All rows in their order, cut where a segment ends, or after `size` rows."""
-        begin = 0
-        for segment in self.segments:
+        for begin, segment in zip(_starts(self.segments), self.segments, strict=True):
             step = max(1, len(segment) if size is None else size)
             for first in range(0, len(segment), step):
                 yield Stretch(begin + first, segment, segment.parts[first : first + step])
-            begin += len(segment)
+
+    @property
+    def frame(self) -> "DataFrame | None":
+        """Metadata of every row (N), live or not; None where the index has none."""
+        return stack([segment.metadata.frame for segment in self.segments if segment.metadata is not None])
 
     def rows_of(self, ids: Tensor) -> Tensor:
         """Rows of those ids that are live, each once; others are passed over."""
@@ -195,3 +193,8 @@ class Corpus:
         longest_query = lengths(query_parts.components).amax(dim=1)  # (B,)
         longest_item = max(segment.longest for segment in self.segments)
         return (longest_query * (longest_item / self.similarity.temperature)).to(query_parts.components.dtype)  # (B,)
+
+
+def _starts(segments: Sequence[Segment]) -> list[int]:
+    """The row of the corpus that each segment begins at."""
+    return list(itertools.accumulate((len(segment) for segment in segments[:-1]), initial=0))

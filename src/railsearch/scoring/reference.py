@@ -78,7 +78,6 @@ def score_candidates(
     pairs_per_block: int | None = None,
 ) -> Tensor:
     """Scores (B, C) of each query with its own rows, given as candidates (B, C)."""
-    _check_scoring(similarity, query_parts, items[candidates[:, :0]])
     if candidates.ndim != 2 or len(candidates) != len(query_parts) or candidates.dtype != torch.int64:
         raise InvalidInputError(
             f"candidates has shape {tuple(candidates.shape)} of {candidates.dtype} but there are {len(query_parts)} "
@@ -89,6 +88,7 @@ def score_candidates(
             f"candidates holds rows from {int(candidates.min())} to {int(candidates.max())} but there are "
             f"{len(items)} items; rows count from 0."
         )
+    _check_scoring(similarity, query_parts, items[candidates[:, :0]])
     scores = query_parts.components.new_empty(candidates.shape)  # (B, C)
     for first, last in _blocks(len(query_parts), QUERIES_PER_BLOCK):
         width = _rows_per_block(similarity, last - first, pairs_per_block)
