@@ -3,7 +3,9 @@
 from railsearch.index.corpus import Precision
 from railsearch.index.engines import Faiss, Flat
 from railsearch.index.index import Index
+from railsearch.index.storage import Verification
 from railsearch.index.strategies import Adaptive, Average, BruteForce, Combined, PerComponent, Strategy, TwoPass
+from railsearch.index.strategy_text import format_strategy, parse_strategy
 from railsearch.index.tuning import TuningReport, TuningRow
 
 __all__ = [
@@ -20,4 +22,7 @@ __all__ = [
     "TuningReport",
     "TuningRow",
     "TwoPass",
+    "Verification",
+    "format_strategy",
+    "parse_strategy",
 ]

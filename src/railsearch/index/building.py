@@ -125,7 +125,7 @@ class SegmentBuilder:
         return max(1, SEGMENT_BYTES // (4 * num_values))
 
     def _check_batches(self, batches: Iterable[object], first_id: int) -> Iterator[CheckedBatch]:
-        has_ids = None
+        has_ids, first_row = None, 0
         for number, batch in enumerate(batches):
             if not isinstance(batch, ItemBatch):
                 raise InvalidInputError(f"batch {number} of items is a {type(batch).__name__}; give ItemBatch objects.")
@@ -135,8 +135,8 @@ class SegmentBuilder:
             try:
                 checked = self._checked(batch, first_id)
             except InvalidInputError as error:
-                raise InvalidInputError(f"batch {number} of items: {error}") from error
-            first_id += len(checked)
+                raise InvalidInputError(f"batch {number} of items, from row {first_row} on: {error}") from error
+            first_id, first_row = first_id + len(checked), first_row + len(checked)
             yield checked
 
     def _checked(self, batch: ItemBatch, first_id: int) -> CheckedBatch:

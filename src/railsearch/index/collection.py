@@ -14,7 +14,7 @@ from railsearch.index.corpus import Corpus, Precision
 from railsearch.index.engines import Engine
 from railsearch.index.metadata import check_columns
 from railsearch.index.segment import Segment
-from railsearch.index.storage import Snapshot, Store, Verification
+from railsearch.index.storage import Snapshot, Store
 from railsearch.progress import counting
 from railsearch.similarity import Similarity, fingerprint
 from railsearch.types import ItemBatch
@@ -142,12 +142,6 @@ class Collection:
         self._is_pinned = False
         self._take(self._store.read(known=self._snapshot))
         return self.version != before
-
-    def verify(self) -> Verification:
-        """Read every file of every version that is kept, and list what is wrong."""
-        if self._store is None:
-            raise InvalidInputError("this index lives in memory only, which leaves nothing to verify.")
-        return self._store.verify()
 
     def close(self) -> None:
         """Let go of the version that is open, so that it may be collected."""

@@ -18,7 +18,7 @@ from railsearch.index.collection import Collection
 from railsearch.index.corpus import Corpus, Precision
 from railsearch.index.engines import Engine
 from railsearch.index.filters import Allow, Exclude, find_hidden
-from railsearch.index.storage import Verification
+from railsearch.index.storage import Store, Verification
 from railsearch.index.strategies import BruteForce, Found, Strategy
 from railsearch.index.strategy_text import format_strategy, parse_strategy
 from railsearch.index.tuning import TuningReport, tune
@@ -168,6 +168,26 @@ class Index:
         frame = self._corpus.frame
         return None if frame is None else frame[self._corpus.rows.cpu().numpy()]
 
+    def describe(self) -> dict[str, int | str | list[str] | None]:
+        """What there is to know about this index, in words and numbers."""
+        corpus = self._corpus
+        frame = corpus.frame
+        similarity = corpus.similarity
+        pairs = f"{similarity.num_query_components} x {similarity.num_item_components} x {similarity.component_dim}"
+        return {
+            "path": None if self.path is None else str(self.path),
+            "version": self.version,
+            "items": len(self),
+            "removed": self.num_removed,
+            "segments": self.num_segments,
+            "precision": str(corpus.segments[0].parts.components.dtype).removeprefix("torch."),
+            "bytes": sum(segment.num_bytes for segment in corpus.segments),
+            "similarity": f"{type(similarity).__name__} {pairs}",
+            "fingerprint": self._collection.models[0] if self._collection.models else None,
+            "metadata": [] if frame is None else frame.columns,
+            "tuned": [f"k = {k}: {strategy}" for k, strategy in self._collection.tuned.items()],
+        }
+
     def __len__(self) -> int:
         return len(self._corpus.ids)
 
@@ -304,7 +324,14 @@ class Index:
 
     def verify(self) -> Verification:
         """Read every file of every version that is kept, and list what is wrong."""
-        return self._collection.verify()
+        if self.path is None:
+            raise InvalidInputError("this index lives in memory only, which leaves nothing to verify.")
+        return self.check(self.path)
+
+    @staticmethod
+    def check(path: str | Path) -> Verification:
+        """Do what `verify` does, of an index folder that cannot be opened perhaps."""
+        return Store(Path(path).resolve()).verify()
 
     def tune(
         self,

@@ -99,7 +99,8 @@ def evaluate_filter(allow: "str | Expr", frame: "DataFrame | None") -> Tensor:
         found = frame.select(expression.alias("allow"))["allow"]
     except (pl.exceptions.PolarsError, TypeError, ValueError) as error:
         raise InvalidInputError(
-            f"allow is {str(allow)!r}, which cannot be evaluated: {error}; columns are: {', '.join(frame.columns)}."
+            f"allow is {str(allow)!r}, which cannot be evaluated: {' '.join(str(error).split())}; "
+            f"columns are: {', '.join(frame.columns)}."
         ) from error
     if found.dtype != pl.Boolean or len(found) not in (1, len(frame)):
         raise InvalidInputError(

@@ -56,6 +56,12 @@ class Segment:
             return torch.arange(len(self), device=self.ids.device)
         return self.is_live.nonzero().flatten()
 
+    @property
+    def num_bytes(self) -> int:
+        """Memory that the tensors take, or would take if all of a file were read."""
+        gate = 0 if self.parts.gate is None else self.parts.gate.nbytes
+        return self.ids.nbytes + self.parts.components.nbytes + gate + self.sums.nbytes
+
     def without(self, ids: Tensor) -> "Segment":
         """The same segment, in which these items are no longer live."""
         is_gone = torch.isin(self.ids, ids.to(self.ids.device))  # (n,)

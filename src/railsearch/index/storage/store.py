@@ -170,6 +170,8 @@ class Store:
 
     def verify(self) -> Verification:
         """Read every file of every version anew."""
+        if not self.path.is_dir():
+            raise IndexFolderError(f"{self.path} does not exist; give an index folder.")
         problems: list[str] = []
         entries: dict[str, FileEntry] = {}
         versions = self.versions()
