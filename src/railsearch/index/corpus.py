@@ -6,7 +6,7 @@ from enum import StrEnum
 import torch
 from torch import Tensor
 
-from railsearch.scoring import Hidden
+from railsearch.scoring import Hidden, Stage, timed
 from railsearch.similarity import ItemParts, QueryParts, Similarity
 
 VALUES_PER_BLOCK = 2**20
@@ -62,6 +62,7 @@ class Corpus:
         """The stretch of rows first to last - 1, sharing memory."""
         return Corpus(self.similarity, self.parts[first:last], self.sums[first:last], self.longest)
 
+    @timed(Stage.FIRST_STAGE)
     def bounds(self, query_parts: QueryParts, hidden: Hidden | None, first_row: int = 0) -> Tensor:
         """Best component score (B, N) of every item, minus infinity where it is hidden; no score is above it.
 

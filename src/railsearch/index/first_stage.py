@@ -4,13 +4,14 @@ import torch
 from torch import Tensor
 
 from railsearch.index.corpus import VALUES_PER_BLOCK, Corpus
-from railsearch.scoring import Hidden, RunningBest, pack
+from railsearch.scoring import Hidden, RunningBest, Stage, pack, timed
 from railsearch.similarity import QueryParts
 
 NO_ROW = -1
 """Stands where a list of rows has nothing more to give."""
 
 
+@timed(Stage.FIRST_STAGE)
 def best_by_average(corpus: Corpus, query_parts: QueryParts, n: int, hidden: Hidden | None) -> Tensor:
     """Rows (B, n) with the best average component score: one dot product an item, whatever P is."""
     vectors = query_parts.components.sum(dim=1)  # (B, d)
@@ -25,6 +26,7 @@ def best_by_average(corpus: Corpus, query_parts: QueryParts, n: int, hidden: Hid
     return rows.masked_fill(found == -torch.inf, NO_ROW)
 
 
+@timed(Stage.FIRST_STAGE)
 def best_per_component(corpus: Corpus, query_parts: QueryParts, n: int, hidden: Hidden | None) -> tuple[Tensor, Tensor]:
     """Rows (B, P * n) of the n best items of each component pair, and the best component score (B, N) of all items.
 
@@ -55,6 +57,7 @@ def best_per_component(corpus: Corpus, query_parts: QueryParts, n: int, hidden: 
     return torch.cat(lists, dim=1), bounds
 
 
+@timed(Stage.FIRST_STAGE)
 def unite(lists: list[Tensor], num_rows: int) -> tuple[Tensor, Tensor]:
     """Rows (B, C) that any of the lists (B, n) holds: ascending, each once; the second tensor says which are real.
 

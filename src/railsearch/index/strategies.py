@@ -15,7 +15,7 @@ from railsearch.errors import InvalidInputError
 from railsearch.index.corpus import Corpus
 from railsearch.index.first_stage import NO_ROW, best_by_average, best_per_component, unite
 from railsearch.inputs import check_count, check_not_negative
-from railsearch.scoring import Hidden, pack, score_all, score_candidates, select_best, top_k
+from railsearch.scoring import Hidden, Stage, pack, score_all, score_candidates, select_best, timed, top_k
 from railsearch.similarity import QueryParts
 
 ROWS_PER_STRETCH = 8192
@@ -244,6 +244,7 @@ def _score_chosen(corpus: Corpus, query_parts: QueryParts, rows: Tensor, is_real
     return Found(best_rows, best, torch.full_like(best[:, 0], torch.inf), is_real.sum(dim=1))
 
 
+@timed(Stage.SELECTION)
 def _merge(scores: Tensor, rows: Tensor, new_scores: Tensor, new_rows: Tensor) -> tuple[Tensor, Tensor]:
     """The K best of K (B, K) and of others (B, n), best first; of equal scores the smaller row."""
     columns, is_real = pack((new_scores >= scores[:, -1:]) & (new_scores > -torch.inf))  # (B, few)
