@@ -4,6 +4,7 @@ from railsearch import data, metrics
 from railsearch.errors import (
     FingerprintError,
     InvalidInputError,
+    MissingExtraError,
     ModelFolderError,
     NotEnoughItemsError,
     RailsearchError,
@@ -34,6 +35,7 @@ __all__ = [
     "FingerprintError",
     "Index",
     "InvalidInputError",
+    "MissingExtraError",
     "MixtureOfLogits",
     "ModelFolderError",
     "NotEnoughItemsError",

@@ -5,6 +5,7 @@ RailsearchError
 │   └── NotEnoughItemsError  fewer items than the k that was asked for
 ├── ModelFolderError         (also a ValueError) a model folder that is absent, damaged or foreign
 │   └── FingerprintError     the model is intact, but not the one that was expected
+├── MissingExtraError        (also an ImportError) something optional is needed here and is not installed
 └── TrainingError            (also a RuntimeError) training went wrong; the best weights so far were kept
 """
 
@@ -27,6 +28,10 @@ class ModelFolderError(RailsearchError, ValueError):
 
 class FingerprintError(ModelFolderError):
     """The model that was found is not the model that was expected."""
+
+
+class MissingExtraError(RailsearchError, ImportError):
+    """Something optional is needed here and is not installed; the message says how to install it."""
 
 
 class TrainingError(RailsearchError, RuntimeError):

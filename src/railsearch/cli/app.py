@@ -9,12 +9,12 @@ from rich.console import Console
 from rich.table import Table
 
 import railsearch
+from railsearch.cli.bench import bench
 from railsearch.cli.doctor import ISA_VARIABLE, ISA_WITHOUT_AMX, Bf16Matmul, Diagnosis, diagnose
+from railsearch.cli.options import Json
 from railsearch.cli.story import tell_demo
 from railsearch.demo import run_demo
 from railsearch.errors import RailsearchError
-
-Json = Annotated[bool, typer.Option("--json", help="Print one JSON object instead of text.")]
 
 app = typer.Typer(
     name="railsearch",
@@ -25,6 +25,7 @@ app = typer.Typer(
     add_completion=False,
     pretty_exceptions_enable=False,
 )
+app.command()(bench)
 
 
 def main() -> None:
