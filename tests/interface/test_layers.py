@@ -13,6 +13,7 @@ LAYERS = {
     "similarity": 1, "metrics": 1,
     "scoring": 2, "data": 2,
     "index": 3, "training": 3,
+    "evaluation": 4,
     "demo": 5,
     "cli": 6,
 }  # fmt: skip

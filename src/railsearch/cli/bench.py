@@ -144,12 +144,12 @@ def tell_scaling(report: ScalingReport, console: Console) -> None:
 
 
 def _quality_table(report: BenchmarkReport) -> Table:
-    table = Table(title="HR relative to brute force, and latency in ms", title_justify="left")
+    table = Table(title="HR relative to brute force; median and p95 latency of a batch in ms", title_justify="left")
     table.add_column("strategy", no_wrap=True)
     for depth in report.rows[0].hit_rates:
         table.add_column(f"HR@{depth}", justify="right")
     for latency in report.rows[0].latencies:
-        for column in (f"batch of {latency.batch_size}: median", "p95", "speed-up"):
+        for column in (f"batch {latency.batch_size}", "p95", "speed-up"):
             table.add_column(column, justify="right")
     for row in report.rows:
         rates = (f"[bold]{rate:.2f}[/bold]" if rate >= BOLD_FROM else f"{rate:.2f}" for rate in row.hit_rates.values())

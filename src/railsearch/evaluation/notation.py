@@ -9,7 +9,7 @@ from railsearch.index import Adaptive, Average, BruteForce, Combined, PerCompone
 KINDS: dict[str, type] = {
     kind.__name__: kind for kind in (BruteForce, TwoPass, Adaptive, PerComponent, Average, Combined)
 }
-ONE_STRATEGY = re.compile(r"[\s,;]*(?P<name>[A-Za-z]+)\s*(?:\((?P<arguments>[^()]*)\))?[\s,;]*")
+ONE_STRATEGY = re.compile(r"[\s,;]*(?P<whole>(?P<name>[A-Za-z]+)(?:\s*\((?P<arguments>[^()]*)\))?)[\s,;]*")
 WHOLE_NUMBER = re.compile(r"\d{1,18}")
 DECIMAL_NUMBER = re.compile(r"\d{1,18}\.\d{0,18}")
 
@@ -37,17 +37,17 @@ def parse_strategies(text: str) -> tuple[Strategy, ...]:
     >>> parse_strategies("Average(500), Combined(5,200) TwoPass")
     (Average(n=500), Combined(per_component=5, by_average=200), TwoPass())
     """
-    found: list[Strategy] = []
+    matches: list[re.Match[str]] = []
     position = 0
     while position < len(text):
         match = ONE_STRATEGY.match(text, position)
         if match is None:
             raise InvalidInputError(f"strategies cannot be read from {text[position:]!r} on; {_usage()}")
-        found.append(_build(match["name"], match["arguments"] or "", match[0].strip(" ,;\t\n")))
+        matches.append(match)
         position = match.end()
-    if not found:
+    if not matches:
         raise InvalidInputError(f"strategies is empty; {_usage()}")
-    return tuple(found)
+    return tuple(_build(match["name"], match["arguments"] or "", match["whole"]) for match in matches)
 
 
 def _build(name: str, arguments: str, text: str) -> Strategy:

@@ -25,26 +25,31 @@ def check_plot(path: Path) -> None:
 def plot_recall_latency(report: BenchmarkReport, path: Path) -> None:
     """Draw relative hit rate against latency, one point for each strategy, for the first batch size."""
     check_plot(path)
+    from matplotlib import colormaps  # noqa: PLC0415
     from matplotlib.figure import Figure  # noqa: PLC0415  (an extra, and slow to import)
 
     depth = max(report.rows[0].hit_rates)
     batch_size = report.rows[0].latencies[0].batch_size
     figure = Figure(figsize=(9, 6), layout="constrained")
     axes = figure.add_subplot()
-    for row in report.rows:
-        place = row.hit_rates[depth], row.latencies[0].median_seconds * 1e3
+    colors = colormaps["turbo"].resampled(len(report.rows))
+    for place, row in enumerate(report.rows):
         axes.scatter(
-            *place, marker="o" if row.share_exact == 1.0 else "x", color="C0" if row.share_exact == 1.0 else "C1"
+            row.hit_rates[depth],
+            row.latencies[0].median_seconds * 1e3,
+            color=colors(place),
+            marker="o" if row.share_exact == 1.0 else "X",
+            s=80,
+            label=row.name,
         )
-        axes.annotate(row.name, place, textcoords="offset points", xytext=(-6, 4), ha="right", fontsize=8)
     axes.set_yscale("log")
-    axes.set_xlabel(f"HR@{depth} relative to brute force (o: certified exact for every query, x: not)")
+    axes.set_xlabel(f"HR@{depth} relative to brute force (round: certified exact for every query)")
     axes.set_ylabel(f"median ms for a batch of {batch_size}")
     axes.set_title(
         f"{report.num_items:,} items, {report.num_query_components} x {report.num_item_components} components of "
         f"{report.component_dim}, {report.dtype}\n{report.machine}",
         fontsize=9,
     )
-    axes.margins(x=0.25)
+    figure.legend(loc="outside right upper")
     axes.grid(visible=True, alpha=0.3)
     figure.savefig(path, dpi=150)
