@@ -16,6 +16,7 @@ from railsearch import (
     Index,
     InvalidInputError,
     MissingExtraError,
+    MixtureOfLogits,
     NotEnoughItemsError,
     PerComponent,
     TwoPass,
@@ -35,6 +36,7 @@ from railsearch.evaluation import (
 )
 from railsearch.evaluation import benchmark as module
 from railsearch.evaluation.benchmark import relative_hit_rates
+from tests.conftest import KINDS, make_similarity
 
 
 @pytest.fixture(scope="module")
@@ -135,6 +137,17 @@ def test_naive_equals_brute_force(name: str, monkeypatch: pytest.MonkeyPatch) ->
     parts = shape.similarity.query_parts(shape.query_components)
     from_parts = NaiveBruteForce(shape.similarity, shape.item_embeddings).search(parts, 20)
     assert torch.equal(from_parts.ids, found.ids)
+
+
+@pytest.mark.parametrize("kind", [kind for kind in KINDS if kind.startswith("mixture")])
+def test_naive_knows_every_gate(kind: str, generator: torch.Generator) -> None:
+    similarity = make_similarity(kind)
+    assert isinstance(similarity, MixtureOfLogits)
+    items, queries = torch.randn(50, 6, generator=generator), torch.randn(3, 6, generator=generator)
+    expected = Index.build(similarity, items).search(queries, 5)
+    found = NaiveBruteForce(similarity, items).search(queries, 5)
+    assert torch.equal(found.ids, expected.ids)
+    torch.testing.assert_close(found.scores, expected.scores, rtol=1e-4, atol=1e-4)
 
 
 def test_parts_as_queries(shape: Shape, index: Index) -> None:
