@@ -235,7 +235,9 @@ def _row(
     for size, seconds in contender.seconds.items():
         median = statistics.median(seconds)
         p95 = sorted(seconds)[math.ceil(0.95 * len(seconds)) - 1]
-        latencies.append(Latency(size, median, p95, statistics.median(brute_force.seconds[size]) / median))
+        latencies.append(
+            Latency(size, median, p95, min(seconds), statistics.median(brute_force.seconds[size]) / median)
+        )
     return BenchmarkRow(
         name=contender.name,
         hit_rates=relative_hit_rates(result.scores, truth.scores),
