@@ -1,6 +1,6 @@
 """railsearch: retrieval with learned similarities, with a certificate of how good each answer is."""
 
-from railsearch import data, metrics
+from railsearch import data, evaluation, metrics
 from railsearch.errors import (
     FingerprintError,
     IndexFolderError,
@@ -53,6 +53,7 @@ __all__ = [
     "TwoPass",
     "data",
     "decompose",
+    "evaluation",
     "fingerprint",
     "fit_similarity",
     "load_balance_loss",

@@ -1,4 +1,4 @@
-"""A progress bar for long work over items: rate and time left on a terminal; silent in a pipe."""
+"""Progress bars for long work: time left on a terminal; silent in a pipe."""
 
 import contextlib
 import sys
@@ -27,17 +27,28 @@ class _Rate(ProgressColumn):
 @contextlib.contextmanager
 def counting(work: str, total: int | None, *, is_shown: bool | None) -> Iterator[Callable[[int], None]]:
     """Give a function that counts items that are done; drawn on standard error, so that output stays clean."""
-    bar = Progress(
-        TextColumn(work),
+    with _bar(TextColumn(work), _Rate(), is_shown=is_shown) as bar:
+        task = bar.add_task(work, total=total)
+        yield lambda count: bar.advance(task, count)
+
+
+@contextlib.contextmanager
+def measuring(num_steps: int, *, is_shown: bool | None) -> Iterator[Callable[[str], None]]:
+    """Give a function that counts one step and says what it was."""
+    with _bar(TextColumn("measuring {task.fields[step]:<20}"), is_shown=is_shown) as bar:
+        task = bar.add_task("measure", total=num_steps, step="")
+        yield lambda step: bar.update(task, advance=1, step=step)
+
+
+def _bar(title: ProgressColumn, *more: ProgressColumn, is_shown: bool | None) -> Progress:
+    return Progress(
+        title,
         BarColumn(),
         MofNCompleteColumn(),
-        _Rate(),
+        *more,
         TimeElapsedColumn(),
         TextColumn("left"),
         TimeRemainingColumn(),
         console=Console(stderr=True),
         disable=not (sys.stderr.isatty() if is_shown is None else is_shown),
     )
-    with bar:
-        task = bar.add_task(work, total=total)
-        yield lambda count: bar.advance(task, count)

@@ -131,7 +131,7 @@ def test_wrong_searches(folder: Path) -> None:
     for more, message in (
         (["-k", 51], "k is 51 but the index holds 50 items"),
         (["--row", 3], "row is 3 but .*users.npy has 3 rows"),
-        (["--strategy", "Best"], "strategy is 'Best'; write one of"),
+        (["--strategy", "Best"], "there is no strategy 'Best'"),
         (["--allow", "yeer = 2"], "yeer"),
         (["--allow", "year = 1985"], "allow leaves only"),
         (["--version", 9], "00000009.json does not exist; versions in this folder: 1"),

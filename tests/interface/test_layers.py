@@ -14,6 +14,7 @@ LAYERS = {
     "scoring": 2, "data": 2,
     "index": 3, "training": 3,
     "testing": 4,
+    "evaluation": 4,
     "demo": 5,
     "cli": 6,
 }  # fmt: skip

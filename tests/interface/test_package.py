@@ -2,12 +2,14 @@
 
 import doctest
 import importlib
+import inspect
 import pkgutil
 import re
 import subprocess
 import sys
 import tomllib
 from pathlib import Path
+from types import ModuleType
 
 import pytest
 
@@ -49,9 +51,24 @@ def test_import_is_quiet_and_lean() -> None:
     assert (completed.returncode, completed.stdout, completed.stderr) == (0, "", "")
 
 
+class ExampleFinder(doctest.DocTestFinder):
+    """Finds the examples of decorated functions too, which doctest takes for those of the decorator's module."""
+
+    def _from_module(self, module: ModuleType | None, object: object) -> bool:  # noqa: A002
+        return super()._from_module(module, inspect.unwrap(object) if callable(object) else object)
+
+
 @pytest.mark.parametrize("module", [info.name for info in pkgutil.walk_packages(railsearch.__path__, "railsearch.")])
 def test_doctests(module: str) -> None:
-    assert doctest.testmod(importlib.import_module(module)).failed == 0
+    runner = doctest.DocTestRunner()
+    for test in ExampleFinder().find(importlib.import_module(module), module):
+        runner.run(test)
+    assert runner.failures == 0
+
+
+def test_examples_of_decorated_functions_are_found() -> None:
+    module = importlib.import_module("railsearch.scoring.selection")
+    assert any(test.name.endswith("select_best") and test.examples for test in ExampleFinder().find(module))
 
 
 def code_blocks() -> list[str]:

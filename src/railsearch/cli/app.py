@@ -10,6 +10,7 @@ from rich.table import Table
 
 import railsearch
 from railsearch.cli import index
+from railsearch.cli.bench import bench
 from railsearch.cli.doctor import ISA_VARIABLE, ISA_WITHOUT_AMX, Bf16Matmul, Diagnosis, diagnose
 from railsearch.cli.options import Json
 from railsearch.cli.search import search
@@ -28,6 +29,7 @@ app = typer.Typer(
 )
 app.add_typer(index.app)
 app.command()(search)
+app.command()(bench)
 
 
 def main() -> None:

@@ -5,7 +5,7 @@ from railsearch.index.engines import Faiss, Flat
 from railsearch.index.index import Index
 from railsearch.index.storage import Verification
 from railsearch.index.strategies import Adaptive, Average, BruteForce, Combined, PerComponent, Strategy, TwoPass
-from railsearch.index.strategy_text import format_strategy, parse_strategy
+from railsearch.index.strategy_text import format_strategy, parse_strategies, parse_strategy
 from railsearch.index.tuning import TuningReport, TuningRow
 
 __all__ = [
@@ -24,5 +24,6 @@ __all__ = [
     "TwoPass",
     "Verification",
     "format_strategy",
+    "parse_strategies",
     "parse_strategy",
 ]

@@ -12,7 +12,7 @@ from torch import Tensor
 from railsearch.index.engines import Engine, Flat
 from railsearch.index.metadata import stack
 from railsearch.index.segment import Segment, lengths
-from railsearch.scoring import Hidden
+from railsearch.scoring import Hidden, Stage, timed
 from railsearch.similarity import ItemParts, QueryParts, Similarity
 
 if TYPE_CHECKING:
@@ -153,6 +153,7 @@ class Corpus:
         """What decides between equal scores of rows (B, C): the smaller is better."""
         return rows if self.places is None else self.places[rows]
 
+    @timed(Stage.FIRST_STAGE)
     def bounds(self, query_parts: QueryParts, hidden: Hidden | None, stretch: Stretch | None = None) -> Tensor:
         """Best component score (B, N) of every item, minus infinity where it is hidden; no score is above it.
 

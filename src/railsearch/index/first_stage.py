@@ -9,7 +9,7 @@ from torch import Tensor
 from railsearch.errors import InvalidInputError
 from railsearch.index.corpus import Corpus
 from railsearch.index.engines import NO_ROW, Engine, Flat, FlatTable, Nearest
-from railsearch.scoring import Hidden, pack, select_best
+from railsearch.scoring import Hidden, Stage, pack, select_best, timed
 from railsearch.similarity import QueryParts
 
 
@@ -30,6 +30,7 @@ class Chosen:
         return self.bounds.amax(dim=1)  # (B,)
 
 
+@timed(Stage.FIRST_STAGE)
 def best_by_average(
     corpus: Corpus, query_parts: QueryParts, n: int, hidden: Hidden | None, *, engine: Engine | None = None
 ) -> Tensor:
@@ -45,6 +46,7 @@ def best_by_average(
     return _best_of(corpus, lists, n).rows[:, 0]
 
 
+@timed(Stage.FIRST_STAGE)
 def best_per_component(corpus: Corpus, query_parts: QueryParts, n: int, hidden: Hidden | None) -> Chosen:
     """The n best items of each component pair, and the ceiling of the others.
 
@@ -88,6 +90,7 @@ def one_more(engine: Engine, n: int) -> int:
     return n + 1 if engine.max_n is None else max(n, min(n + 1, engine.max_n))
 
 
+@timed(Stage.FIRST_STAGE)
 def reaches(corpus: Corpus, query_parts: QueryParts, thresholds: Tensor, hidden: Hidden | None) -> Tensor:
     """Whether some component score of each item (B, N) is at least its query's threshold (B,), asked of the engine."""
     vectors = query_parts.components / corpus.similarity.temperature  # (B, Pq, d)
@@ -107,6 +110,7 @@ def _check_limit(engine: Engine, n: int) -> None:
         raise InvalidInputError(f"{engine} gives at most {engine.max_n} rows but {n} are needed; ask for fewer.")
 
 
+@timed(Stage.FIRST_STAGE)
 def unite(lists: list[Tensor], num_rows: int) -> tuple[Tensor, Tensor]:
     """Rows (B, C) that any of the lists (B, n) holds: ascending, each once; the second tensor says which are real.
 

@@ -16,7 +16,7 @@ from railsearch.index.corpus import Corpus
 from railsearch.index.engines import NO_ROW, Flat
 from railsearch.index.first_stage import best_by_average, best_per_component, one_more, reaches, unite
 from railsearch.inputs import check_count, check_not_negative
-from railsearch.scoring import Hidden, pack, score_all, score_candidates, select_best, top_k
+from railsearch.scoring import Hidden, Stage, pack, score_all, score_candidates, select_best, timed, top_k
 from railsearch.similarity import QueryParts
 
 ROWS_PER_STRETCH = 8192
@@ -293,6 +293,7 @@ def _score_chosen(corpus: Corpus, query_parts: QueryParts, rows: Tensor, is_real
     return Found(best_rows, best, torch.full_like(best[:, 0], torch.inf), is_real.sum(dim=1))
 
 
+@timed(Stage.SELECTION)
 def _merge(corpus: Corpus, scores: Tensor, rows: Tensor, new_scores: Tensor, new_rows: Tensor) -> tuple[Tensor, Tensor]:
     """The K best of K (B, K) and of others (B, n), best first."""
     columns, is_real = pack((new_scores >= scores[:, -1:]) & (new_scores > -torch.inf))  # (B, few)
@@ -300,6 +301,7 @@ def _merge(corpus: Corpus, scores: Tensor, rows: Tensor, new_scores: Tensor, new
     return _keep_best(corpus, merged, torch.cat([rows, new_rows.gather(1, columns)], dim=1), scores.shape[1])
 
 
+@timed(Stage.SELECTION)
 def _keep_best(corpus: Corpus, scores: Tensor, rows: Tensor, k: int) -> tuple[Tensor, Tensor]:
     """The k best of scores (B, n) of rows (B, n), best first; of equal scores the smaller id."""
     best, columns = select_best(scores, k, corpus.tie_order(rows))  # (B, K)

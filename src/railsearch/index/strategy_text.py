@@ -1,4 +1,4 @@
-"""Strategies as text, for files and the command line: Average(500), Combined(5, 200), TwoPass."""
+"""Strategies as text, for files, commands and tables: Average(500), Combined(5, 200), TwoPass."""
 
 import dataclasses
 import re
@@ -6,59 +6,87 @@ import re
 from railsearch.errors import InvalidInputError
 from railsearch.index.strategies import Adaptive, Average, BruteForce, Combined, PerComponent, Strategy, TwoPass
 
-KNOWN: dict[str, type[Strategy]] = {
-    known.__name__: known for known in (BruteForce, TwoPass, PerComponent, Average, Combined, Adaptive)
+KINDS: dict[str, type] = {
+    kind.__name__: kind for kind in (BruteForce, TwoPass, Adaptive, PerComponent, Average, Combined)
 }
-CALL = re.compile(r"\s*(\w+)\s*(?:\(([^()]*)\))?\s*")
-NUMBER = re.compile(r"[0-9]+")
-
-
-def parse_strategy(text: str) -> Strategy:
-    """Give the strategy that a text names.
-
-    >>> parse_strategy("Combined(5, by_average=200)")
-    Combined(per_component=5, by_average=200)
-    >>> parse_strategy("twopass")
-    TwoPass()
-    """
-    match = CALL.fullmatch(text)
-    known = {name.lower(): strategy for name, strategy in KNOWN.items()}
-    kind = None if match is None else known.get(match[1].lower())
-    if match is None or kind is None:
-        raise InvalidInputError(f"strategy is {text!r}; write one of {', '.join(KNOWN)}, such as Average(500).")
-    names = [each.name for each in dataclasses.fields(kind)]  # type: ignore[arg-type]
-    values: dict[str, object] = {}
-    given = [part.strip() for part in (match[2] or "").split(",") if part.strip()]
-    for place, part in enumerate(given):
-        name, is_named, value = part.rpartition("=")
-        name = name.strip() if is_named else (names[place] if place < len(names) else "")
-        if name not in names or name in values:
-            wanted = ", ".join(names) or "nothing"
-            raise InvalidInputError(f"strategy is {text!r} but {kind.__name__} takes {wanted}.")
-        values[name] = _as_number(value.strip(), text)
-    try:
-        return kind(**values)
-    except TypeError as error:
-        raise InvalidInputError(f"strategy is {text!r} but {kind.__name__} takes {', '.join(names)}.") from error
+ONE_STRATEGY = re.compile(r"[\s,;]*(?P<whole>(?P<name>[A-Za-z]+)(?:\s*\((?P<arguments>[^()]*)\))?)[\s,;]*")
+WHOLE_NUMBER = re.compile(r"\d{1,18}")
+DECIMAL_NUMBER = re.compile(r"\d{1,18}\.\d{0,18}")
 
 
 def format_strategy(strategy: Strategy) -> str:
-    """The shortest text that `parse_strategy` understands.
+    """Give a strategy as one would type it, without what is left at its default.
 
-    >>> format_strategy(Adaptive(max_gap=0.5)), format_strategy(Average(500))
-    ('Adaptive(0.5)', 'Average(500)')
+    >>> from railsearch import Adaptive, Combined
+    >>> format_strategy(Combined(5, 200)), format_strategy(Adaptive(max_gap=1.0)), format_strategy(Adaptive())
+    ('Combined(5, 200)', 'Adaptive(1.0)', 'Adaptive')
     """
-    fields = dataclasses.fields(strategy)  # type: ignore[arg-type]
-    values = [getattr(strategy, each.name) for each in fields]
-    while values and values[-1] == fields[len(values) - 1].default:
-        values.pop()
-    return f"{type(strategy).__name__}({', '.join(map(str, values))})"
+    kind: type = type(strategy)
+    if not dataclasses.is_dataclass(kind):
+        return str(strategy)
+    arguments = [(getattr(strategy, field.name), field.default) for field in dataclasses.fields(kind)]
+    while arguments and arguments[-1][0] == arguments[-1][1]:
+        arguments.pop()
+    values = ", ".join(str(value) for value, _ in arguments)
+    return f"{kind.__name__}({values})" if values else kind.__name__
 
 
-def _as_number(text: str, whole: str) -> float | int | None:
-    if text == "None":
-        return None
-    try:
-        return int(text) if NUMBER.fullmatch(text) else float(text)
-    except ValueError as error:
-        raise InvalidInputError(f"strategy is {whole!r}, and {text!r} is no number.") from error
+def parse_strategies(text: str) -> tuple[Strategy, ...]:
+    """Read strategies off a text, with commas or spaces between them.
+
+    >>> parse_strategies("Average(500), Combined(5,200) TwoPass")
+    (Average(n=500), Combined(per_component=5, by_average=200), TwoPass())
+    """
+    matches: list[re.Match[str]] = []
+    position = 0
+    while position < len(text):
+        match = ONE_STRATEGY.match(text, position)
+        if match is None:
+            raise InvalidInputError(f"a strategy cannot be read from {text[position:]!r} on; {_usage()}")
+        matches.append(match)
+        position = match.end()
+    if not matches:
+        raise InvalidInputError(f"no strategy was given; {_usage()}")
+    return tuple(_build(match["name"], match["arguments"] or "", match["whole"]) for match in matches)
+
+
+def parse_strategy(text: str) -> Strategy:
+    """Read one strategy off a text.
+
+    >>> parse_strategy("average(500)")
+    Average(n=500)
+    """
+    strategies = parse_strategies(text)
+    if len(strategies) > 1:
+        raise InvalidInputError(f"{text!r} names {len(strategies)} strategies; give one.")
+    return strategies[0]
+
+
+def _build(name: str, arguments: str, text: str) -> Strategy:
+    kind = next((kind for known, kind in KINDS.items() if known.lower() == name.lower()), None)
+    if kind is None:
+        raise InvalidInputError(f"there is no strategy {name!r}; {_usage()}")
+    fields = dataclasses.fields(kind)
+    given = [argument.strip() for argument in arguments.split(",")] if arguments.strip() else []
+    num_needed = sum(field.default is dataclasses.MISSING for field in fields)
+    if not num_needed <= len(given) <= len(fields):
+        raise InvalidInputError(f"{text} has {len(given)} numbers; {_usage()}")
+    strategy: Strategy = kind(*(_number(argument, text) for argument in given))
+    return strategy
+
+
+def _number(argument: str, text: str) -> int | float:
+    if WHOLE_NUMBER.fullmatch(argument):
+        return int(argument)
+    if DECIMAL_NUMBER.fullmatch(argument):
+        return float(argument)
+    raise InvalidInputError(f"{argument!r} in {text} is no number; {_usage()}")
+
+
+def _usage() -> str:
+    """Every strategy with the names of its numbers."""
+    usages = []
+    for name, kind in KINDS.items():
+        names = ", ".join(field.name for field in dataclasses.fields(kind))
+        usages.append(f"{name}({names})" if names else name)
+    return f"choose from: {', '.join(usages)}."

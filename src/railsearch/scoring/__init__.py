@@ -4,16 +4,21 @@ from railsearch.scoring.hidden import Hidden
 from railsearch.scoring.reference import score_all, score_candidates, target_ranks, top_k
 from railsearch.scoring.selection import RunningBest, pack, select_best
 from railsearch.scoring.sides import compute_item_parts, compute_query_parts
+from railsearch.scoring.stages import Stage, now, stopwatch, timed
 
 __all__ = [
     "Hidden",
     "RunningBest",
+    "Stage",
     "compute_item_parts",
     "compute_query_parts",
+    "now",
     "pack",
     "score_all",
     "score_candidates",
     "select_best",
+    "stopwatch",
     "target_ranks",
+    "timed",
     "top_k",
 ]

@@ -10,6 +10,7 @@ from railsearch.errors import InvalidInputError, NotEnoughItemsError
 from railsearch.inputs import check_count, is_finite
 from railsearch.scoring.hidden import Hidden
 from railsearch.scoring.selection import RunningBest
+from railsearch.scoring.stages import Stage, timed
 from railsearch.similarity import ItemParts, QueryParts, Similarity
 
 VALUES_PER_BLOCK = 2**19
@@ -68,6 +69,7 @@ def top_k(
     return scores, rows
 
 
+@timed(Stage.SCORING)
 @torch.no_grad()
 def score_candidates(
     similarity: Similarity,
@@ -136,6 +138,7 @@ def target_ranks(
     return ranks
 
 
+@timed(Stage.SCORING)
 @torch.no_grad()
 def score_all(similarity: Similarity, query_parts: QueryParts, item_parts: ItemParts) -> Tensor:
     """Scores (B, N) of every query with every item, block by block; for as many items as B x N has room for."""
@@ -143,6 +146,7 @@ def score_all(similarity: Similarity, query_parts: QueryParts, item_parts: ItemP
     return _score_rows(similarity, query_parts, item_parts, 0, len(item_parts), hidden=None, pairs_per_block=None)
 
 
+@timed(Stage.SCORING)
 def _score_rows(
     similarity: Similarity,
     query_parts: QueryParts,

@@ -3,7 +3,10 @@
 import torch
 from torch import Tensor
 
+from railsearch.scoring.stages import Stage, timed
 
+
+@timed(Stage.SELECTION)
 def select_best(scores: Tensor, k: int, ties: Tensor | None = None) -> tuple[Tensor, Tensor]:
     """Give the k best scores of each row and their columns, best first; of equal scores the smaller column.
 
@@ -55,6 +58,7 @@ class RunningBest:
         self._scores: Tensor | None = None
         self._rows: Tensor | None = None
 
+    @timed(Stage.SELECTION)
     def update(self, scores: Tensor, rows: Tensor) -> None:
         """Take scores (B, n) of ascending rows, (n,) or (B, n), all greater than the rows taken before."""
         if self._scores is not None and self._rows is not None:

@@ -1,0 +1,192 @@
+"""`railsearch bench`: what each strategy finds and what it costs, as the paper's Table 3 prints it."""
+
+import json
+from pathlib import Path
+from typing import Annotated
+
+import typer
+from rich.console import Console
+from rich.table import Table
+
+from railsearch.cli.options import Json
+from railsearch.data.shapes import DEFAULT_SHARPNESS
+from railsearch.errors import InvalidInputError
+from railsearch.evaluation import (
+    BenchmarkReport,
+    BenchmarkRow,
+    ScalingReport,
+    benchmark_shape,
+    check_plot,
+    plot_recall_latency,
+    scale_shape,
+)
+from railsearch.evaluation.benchmark import DEFAULT_STRATEGIES
+from railsearch.index import parse_strategies
+
+BOLD_FROM = 0.99
+"""Hit rates that the paper's Table 3 prints in bold."""
+WIDTH_IN_A_PIPE = 140
+
+
+def bench(
+    shape: Annotated[str, typer.Argument(help="ml-20m, books or nq320k: the workloads of the paper's Table 3.")],
+    *,
+    items: Annotated[int | None, typer.Option(help="Fewer or more items than the workload has.", min=1)] = None,
+    queries: Annotated[int, typer.Option(help="Queries that quality is measured on; at least 32.", min=1)] = 64,
+    k: Annotated[int, typer.Option(help="How many items each search asks for.", min=1)] = 100,
+    repeats: Annotated[int, typer.Option(help="How many times each search is timed.", min=1)] = 10,
+    strategies: Annotated[
+        str | None,
+        typer.Option(help="What to measure besides brute force, such as 'Average(500) Combined(5,200) TwoPass'."),
+    ] = None,
+    sharpness: Annotated[
+        float,
+        typer.Option(help="How closely the gate follows the best pairs; at 0 the average is the score.", min=0.0),
+    ] = DEFAULT_SHARPNESS,
+    seed: Annotated[int, typer.Option(help="Seed of the synthetic world.", min=0)] = 0,
+    naive: Annotated[bool, typer.Option(help="Also time brute force as research code does it.")] = True,
+    scaling: Annotated[
+        bool, typer.Option("--scaling", help="Time one strategy, Average(500), on corpora that grow from 24,186 items.")
+    ] = False,
+    plot: Annotated[Path | None, typer.Option(help="Draw hit rate against latency into this file (.png).")] = None,
+    as_json: Json = False,
+) -> None:
+    """Measure what each search strategy finds and costs, beside brute force in the same run.
+
+    The corpus is synthetic, with the sizes of one of the paper's workloads and with structure: components lie around
+    shared topics, and a planted gate follows the best pairs. Times vary with the machine; read them as ratios.
+
+    HR@K is the share of brute force's best K that a strategy also has among its best K; ties are no misses. It is the
+    part of the hit rate that is kept, if the item a user wants stands at any of those places alike.
+
+    Example: railsearch bench ml-20m --plot recall-latency.png
+
+    Example: railsearch bench books --items 50000 --repeats 3 --strategies "Average(2000) Combined(5,200)"
+
+    Example: railsearch bench books --scaling
+    """
+    chosen = DEFAULT_STRATEGIES if strategies is None else parse_strategies(strategies)
+    if plot is not None:
+        check_plot(plot)
+    show_progress = False if as_json else None
+    report: BenchmarkReport | ScalingReport
+    if scaling:
+        if plot is not None or (strategies is not None and len(chosen) > 1):
+            raise InvalidInputError(
+                "--scaling times one strategy and has no plot; leave out --plot, give one strategy."
+            )
+        report = scale_shape(
+            shape,
+            num_items=items,
+            sharpness=sharpness,
+            seed=seed,
+            k=k,
+            strategy=None if strategies is None else chosen[0],
+            repeats=repeats,
+            show_progress=show_progress,
+        )
+    else:
+        report = benchmark_shape(
+            shape,
+            num_items=items,
+            num_queries=queries,
+            sharpness=sharpness,
+            seed=seed,
+            k=k,
+            strategies=chosen,
+            repeats=repeats,
+            has_naive=naive,
+            show_progress=show_progress,
+        )
+    if isinstance(report, BenchmarkReport) and plot is not None:
+        plot_recall_latency(report, plot)
+    if as_json:
+        print(json.dumps({"shape": shape, "sharpness": sharpness, "seed": seed, **report.to_dict()}, indent=2))
+        return
+    console = Console(highlight=False)
+    if not console.is_terminal:
+        console.width = max(console.width, WIDTH_IN_A_PIPE)
+    if isinstance(report, ScalingReport):
+        tell_scaling(report, console)
+    else:
+        console.print(f"{shape}, sharpness {sharpness}, seed {seed}")
+        tell_benchmark(report, console)
+
+
+def tell_benchmark(report: BenchmarkReport, console: Console) -> None:
+    """Print the machine, Table 3, and where the time goes."""
+    console.print(
+        f"{report.num_items:,} items, {report.num_query_components} x {report.num_item_components} components of "
+        f"{report.component_dim}, {report.dtype}; {report.num_queries} queries, k {report.k}, "
+        f"{report.repeats} repeats\n{report.machine}"
+    )
+    console.print(_quality_table(report))
+    console.print(_stage_table(report))
+
+
+def tell_scaling(report: ScalingReport, console: Console) -> None:
+    """Print how scan and rest grow with the corpus."""
+    console.print(
+        f"{report.strategy}, batch of {report.batch_size}, k {report.k}, {report.repeats} repeats\n{report.machine}"
+    )
+    table = Table(title=f"{report.strategy} on a growing corpus, median ms", title_justify="left")
+    for column in ("items", "whole search", "scan of the corpus", "scoring and selection", "scan, ns an item"):
+        table.add_column(column, justify="right")
+    for row in report.rows:
+        table.add_row(
+            f"{row.num_items:,}",
+            *(_milliseconds(seconds) for seconds in (row.median_seconds, row.scan_seconds, row.rest_seconds)),
+            f"{row.scan_seconds / row.num_items * 1e9:.0f}",
+        )
+    console.print(table)
+    items, scan, rest = report.growth
+    console.print(f"{items:.1f} x the items: {scan:.1f} x the scan, {rest:.2f} x the rest.")
+
+
+def _quality_table(report: BenchmarkReport) -> Table:
+    table = Table(title="HR relative to brute force; median and p95 latency of a batch in ms", title_justify="left")
+    table.add_column("strategy", no_wrap=True)
+    for depth in report.rows[0].hit_rates:
+        table.add_column(f"HR@{depth}", justify="right")
+    for latency in report.rows[0].latencies:
+        for column in (f"batch {latency.batch_size}", "p95", "speed-up"):
+            table.add_column(column, justify="right")
+    for row in report.rows:
+        rates = (f"[bold]{rate:.2f}[/bold]" if rate >= BOLD_FROM else f"{rate:.2f}" for rate in row.hit_rates.values())
+        times = []
+        for latency in row.latencies:
+            times += [
+                _milliseconds(latency.median_seconds),
+                _milliseconds(latency.p95_seconds),
+                f"{latency.speed_up:.{1 if latency.speed_up < 100 else 0}f} x",
+            ]
+        table.add_row(row.name, *rates, *times)
+    return table
+
+
+def _stage_table(report: BenchmarkReport) -> Table:
+    batch_size = report.rows[0].latencies[0].batch_size
+    title = f"Certificates, and where the time of a batch of {batch_size} goes (median ms)"
+    table = Table(title=title, title_justify="left")
+    table.add_column("strategy", no_wrap=True)
+    stages = [name.replace("_", " ") for name in report.rows[0].stage_seconds]
+    for column in ("items scored", "mean gap", "exact", *stages, "peak memory, MiB"):
+        table.add_column(column, justify="right")
+    for row in report.rows:
+        table.add_row(
+            row.name,
+            f"{row.num_scored:,.0f}",
+            f"{row.mean_gap:.2f}",
+            f"{row.share_exact:.0%}",
+            *(_milliseconds(seconds) for seconds in row.stage_seconds.values()),
+            _mebibytes(row),
+        )
+    return table
+
+
+def _milliseconds(seconds: float) -> str:
+    return f"{seconds * 1e3:,.{0 if seconds >= 0.1 else 1}f}"
+
+
+def _mebibytes(row: BenchmarkRow) -> str:
+    return "unknown" if row.peak_bytes is None else f"{row.peak_bytes / 2**20:,.0f}"

@@ -1,0 +1,25 @@
+"""How good and how fast: the benchmark of search strategies (the paper's section 4.2)."""
+
+from railsearch.evaluation.benchmark import benchmark_shape, run_benchmark
+from railsearch.evaluation.machine import Machine, describe_machine
+from railsearch.evaluation.naive import NaiveBruteForce
+from railsearch.evaluation.plot import check_plot, plot_recall_latency
+from railsearch.evaluation.report import BenchmarkReport, BenchmarkRow, Latency
+from railsearch.evaluation.scaling import ScalingReport, ScalingRow, measure_scaling, scale_shape
+
+__all__ = [
+    "BenchmarkReport",
+    "BenchmarkRow",
+    "Latency",
+    "Machine",
+    "NaiveBruteForce",
+    "ScalingReport",
+    "ScalingRow",
+    "benchmark_shape",
+    "check_plot",
+    "describe_machine",
+    "measure_scaling",
+    "plot_recall_latency",
+    "run_benchmark",
+    "scale_shape",
+]

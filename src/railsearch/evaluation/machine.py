@@ -1,0 +1,77 @@
+"""What a benchmark must say of the machine it ran on, and how much memory a piece of work takes there."""
+
+import ctypes
+import platform
+import re
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TypeVar
+
+import torch
+
+Result = TypeVar("Result")
+
+RESET_PEAK = "5"
+"""What Linux wants to be told to forget the greatest memory a process has had so far."""
+
+
+@dataclass(frozen=True, slots=True)
+class Machine:
+    """Hardware and versions, without which no figure means anything."""
+
+    processor: str
+    num_threads: int
+    cpu_capability: str
+    torch_version: str
+
+    def __str__(self) -> str:
+        return f"{self.processor}, {self.num_threads} threads, {self.cpu_capability}, torch {self.torch_version}"
+
+
+def describe_machine() -> Machine:
+    """Look at this machine."""
+    return Machine(
+        processor=_processor(),
+        num_threads=torch.get_num_threads(),
+        cpu_capability=torch.backends.cpu.get_cpu_capability(),
+        torch_version=torch.__version__,
+    )
+
+
+def measure_peak(work: Callable[[], Result]) -> tuple[Result, int | None]:
+    """Do the work, and give its result with the bytes it held at most beyond what was resident before.
+
+    None where the system does not tell: this needs Linux, and the right to write to /proc/self/clear_refs.
+    """
+    _return_free_memory()
+    try:
+        Path("/proc/self/clear_refs").write_text(RESET_PEAK)
+        before = _resident_bytes("VmRSS")
+    except (OSError, LookupError):
+        return work(), None
+    result = work()
+    return result, max(0, _resident_bytes("VmHWM") - before)
+
+
+def _return_free_memory() -> None:
+    """Give memory that was freed back to the system: what is used again would not be seen as taken."""
+    try:
+        ctypes.CDLL(None).malloc_trim(0)
+    except (OSError, AttributeError, TypeError):
+        return  # not the C library of GNU
+
+
+def _resident_bytes(name: str) -> int:
+    found = re.search(rf"^{name}:\s+(\d+) kB$", Path("/proc/self/status").read_text(), flags=re.MULTILINE)
+    if found is None:
+        raise LookupError(name)
+    return 1024 * int(found[1])
+
+
+def _processor() -> str:
+    try:
+        found = re.search(r"^model name\s*: (.*)$", Path("/proc/cpuinfo").read_text(), flags=re.MULTILINE)
+    except OSError:
+        found = None
+    return found[1].strip() if found else platform.processor() or platform.machine()
