@@ -78,6 +78,17 @@ def test_conditions_look_at_what_is_there(index: Index, queries: torch.Tensor) -
     assert index.metadata["item"].to_list() == index.ids.tolist()
 
 
+def test_results_outlive_the_version_they_came_from(tmp_path: Path, queries: torch.Tensor) -> None:
+    index = Index.build(
+        DotProduct(dim=4), torch.eye(4), metadata=pl.DataFrame({"name": list("abcd")}), path=tmp_path / "i"
+    )
+    result = index.search(queries, 4)
+    for number in range(6):
+        index.upsert(torch.eye(4), [0, 1, 2, 3], metadata=pl.DataFrame({"name": [f"{number}"] * 4}))
+    assert len(list((tmp_path / "i" / "metadata").iterdir())) < 6
+    assert set(result.to_frame()["name"]) == set("abcd")
+
+
 def test_null_is_not_true(queries: torch.Tensor) -> None:
     index = Index.build(DotProduct(dim=4), torch.eye(4), metadata=pl.DataFrame({"year": [1, None, 3, None]}))
     assert set(index.search(queries, 2, allow="year > 0").ids.flatten().tolist()) == {0, 2}

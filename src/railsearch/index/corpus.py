@@ -141,6 +141,11 @@ class Corpus:
         """Metadata of every row (N), live or not; None where the index has none."""
         return stack([segment.metadata.frame for segment in self.segments if segment.metadata is not None])
 
+    @property
+    def has_metadata(self) -> bool:
+        """Whether there is a `frame`, without reading it."""
+        return self.segments[0].metadata is not None
+
     def rows_of(self, ids: Tensor) -> Tensor:
         """Rows of those ids that are live, each once; others are passed over."""
         distinct = torch.unique(ids).to(self.ids.device)

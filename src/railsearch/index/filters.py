@@ -48,9 +48,7 @@ def _as_mask(allow: Allow, corpus: Corpus) -> Tensor:
     """Whether each live item, by ascending id, may be given (M,): from a condition, such a mask, or a list of ids."""
     known_ids = corpus.ids.cpu()
     if is_expression(allow):
-        frame = corpus.frame
-        live = None if frame is None else frame[corpus.rows.cpu().numpy()]
-        return evaluate_filter(allow, live)  # type: ignore[arg-type]
+        return evaluate_filter(allow, corpus.frame, corpus.rows)  # type: ignore[arg-type]
     given: ArrayLike = list(allow) if isinstance(allow, AbstractSet) else allow  # type: ignore[assignment]
     if is_mask(given):
         mask = torch.as_tensor(np.asarray(given) if not isinstance(given, Tensor) else given).cpu()

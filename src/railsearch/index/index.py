@@ -414,9 +414,9 @@ class Index:
 def _result(corpus: Corpus, batches: list[Found]) -> SearchResult:
     scores = torch.cat([found.scores for found in batches])  # (B, K)
     rows = torch.cat([found.rows for found in batches])  # (B, K)
-    frame = corpus.frame
 
     def lookup(ids: Tensor) -> "DataFrame":
+        frame = corpus.frame  # read from disk now, if nobody has asked for it before
         assert frame is not None
         return frame[corpus.rows[torch.searchsorted(corpus.ids, ids)].cpu().numpy()]
 
@@ -426,9 +426,7 @@ def _result(corpus: Corpus, batches: list[Found]) -> SearchResult:
         scores=scores.to(torch.float32),
         ceiling=torch.cat([found.ceiling for found in batches]).to(torch.float32),
         num_scored=torch.cat([found.num_scored for found in batches]),
-        lookup=None
-        if frame is None
-        else lambda ids: frame[corpus.rows[torch.searchsorted(corpus.ids, ids)].cpu().numpy()],
+        lookup=lookup if corpus.has_metadata else None,
     )
 
 

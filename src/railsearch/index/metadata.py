@@ -5,6 +5,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+import numpy as np
 import torch
 from torch import Tensor
 
@@ -18,18 +19,21 @@ RESERVED = ("query", "rank", "id", "score")
 
 
 class Metadata:
-    """The columns of one segment's items: a table, or the Arrow file it is read from when it is first needed."""
+    """The columns of one segment's items: a table, or the Arrow file it is read from when it is first needed.
+
+    The file is mapped at once, so that it can still be read when its version has been collected.
+    """
 
     def __init__(self, source: "DataFrame | Path") -> None:
-        self._source = source
+        self._source = np.memmap(source, dtype=np.uint8, mode="r") if isinstance(source, Path) else source
 
     @property
     def frame(self) -> "DataFrame":
         """The table, one row for each item."""
-        if isinstance(self._source, Path):
+        if isinstance(self._source, np.ndarray):
             import polars as pl  # noqa: PLC0415  (importing railsearch stays cheap)
 
-            self._source = pl.read_ipc(self._source)
+            self._source = pl.read_ipc(self._source.tobytes())
         return self._source
 
     def of_rows(self, rows: Tensor) -> "DataFrame":
@@ -85,8 +89,8 @@ def check_columns(given: Metadata | None, known: Metadata | None) -> None:
         )
 
 
-def evaluate_filter(allow: "str | Expr", frame: "DataFrame | None") -> Tensor:
-    """Whether each row of the table satisfies an expression (N,); where it is null, it does not."""
+def evaluate_filter(allow: "str | Expr", frame: "DataFrame | None", rows: Tensor) -> Tensor:
+    """Whether each of the rows (n,) of a table satisfies an expression (n,); where it is null, it does not."""
     import polars as pl  # noqa: PLC0415
 
     if frame is None:
@@ -96,19 +100,22 @@ def evaluate_filter(allow: "str | Expr", frame: "DataFrame | None") -> Tensor:
         )
     try:
         expression = pl.sql_expr(allow) if isinstance(allow, str) else allow
-        found = frame.select(expression.alias("allow"))["allow"]
+        needed = [name for name in frame.columns if name in set(expression.meta.root_names())]
+        # Only what the condition looks at is gathered; if it looks at nothing we know, polars says what is wrong.
+        live = frame.select(needed or frame.columns)[rows.cpu().numpy()]
+        found = live.select(expression.alias("allow"))["allow"]
     except (pl.exceptions.PolarsError, TypeError, ValueError) as error:
         raise InvalidInputError(
             f"allow is {str(allow)!r}, which cannot be evaluated: {' '.join(str(error).split())}; "
             f"columns are: {', '.join(frame.columns)}."
         ) from error
-    if found.dtype != pl.Boolean or len(found) not in (1, len(frame)):
+    if found.dtype != pl.Boolean or len(found) not in (1, len(rows)):
         raise InvalidInputError(
             f"allow is {str(allow)!r}, which gives {len(found)} values of {found.dtype}; "
             "write a condition that is true or false for each item."
         )
     mask = torch.from_numpy(found.fill_null(False).to_numpy(writable=True))
-    return mask.expand(len(frame)) if len(mask) == 1 else mask
+    return mask.expand(len(rows)) if len(mask) == 1 else mask
 
 
 def is_expression(allow: object) -> bool:
