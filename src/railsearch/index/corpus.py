@@ -12,7 +12,7 @@ from torch import Tensor
 from railsearch.index.engines import Engine, Flat
 from railsearch.index.metadata import stack
 from railsearch.index.segment import Segment, lengths
-from railsearch.scoring import Hidden, Stage, timed
+from railsearch.scoring import Hidden, Stage, for_each_block, timed
 from railsearch.similarity import ItemParts, QueryParts, Similarity
 
 if TYPE_CHECKING:
@@ -170,9 +170,13 @@ class Corpus:
         bounds = query_parts.components.new_full((len(query_parts), len(stretch)), torch.inf)  # (B, n)
         values_per_row = len(query_parts) * self.similarity.num_query_components * self.similarity.num_item_components
         rows_per_block = max(1, VALUES_PER_BLOCK // max(1, values_per_row))
-        for first in range(0, len(stretch) if self.similarity.is_certifiable else 0, rows_per_block):
-            rows = slice(first, first + rows_per_block)
-            bounds[:, rows] = self.similarity.bounds(query_parts, stretch.parts[rows].to(bounds.dtype))
+
+        def bound_block(first: int, last: int) -> None:
+            parts = stretch.parts[first:last].to(bounds.dtype)
+            bounds[:, first:last] = self.similarity.bounds(query_parts, parts)
+
+        if self.similarity.is_certifiable:
+            for_each_block(len(stretch), rows_per_block, bound_block, device=bounds.device)
         if hidden is not None:
             hidden.hide(bounds, stretch.first_row)
         return bounds

@@ -5,6 +5,7 @@ from railsearch.scoring.reference import score_all, score_candidates, target_ran
 from railsearch.scoring.selection import RunningBest, pack, select_best
 from railsearch.scoring.sides import compute_item_parts, compute_query_parts
 from railsearch.scoring.stages import Stage, now, stopwatch, timed
+from railsearch.scoring.workers import for_each_block
 
 __all__ = [
     "Hidden",
@@ -12,6 +13,7 @@ __all__ = [
     "Stage",
     "compute_item_parts",
     "compute_query_parts",
+    "for_each_block",
     "now",
     "pack",
     "score_all",

@@ -11,6 +11,7 @@ from railsearch.inputs import check_count, is_finite
 from railsearch.scoring.hidden import Hidden
 from railsearch.scoring.selection import RunningBest
 from railsearch.scoring.stages import Stage, timed
+from railsearch.scoring.workers import for_each_block
 from railsearch.similarity import ItemParts, QueryParts, Similarity
 
 VALUES_PER_BLOCK = 2**19
@@ -94,9 +95,7 @@ def score_candidates(
     scores = query_parts.components.new_empty(candidates.shape)  # (B, C)
     for first, last in _blocks(len(query_parts), QUERIES_PER_BLOCK):
         width = _rows_per_block(similarity, last - first, pairs_per_block)
-        for left, right in _blocks(candidates.shape[1], width):
-            own = items[candidates[first:last, left:right]].to(scores.dtype)
-            scores[first:last, left:right] = similarity.score_candidates(query_parts[first:last], own)
+        scores[first:last] = _score_own(similarity, query_parts[first:last], items, candidates[first:last], width)
     return _checked_scores(scores)
 
 
@@ -146,6 +145,20 @@ def score_all(similarity: Similarity, query_parts: QueryParts, item_parts: ItemP
     return _score_rows(similarity, query_parts, item_parts, 0, len(item_parts), hidden=None, pairs_per_block=None)
 
 
+def _score_own(
+    similarity: Similarity, query_parts: QueryParts, items: ItemRows, candidates: Tensor, width: int
+) -> Tensor:
+    """Scores (B, C) of a batch of queries with their own candidates (B, C), so many at a time."""
+    scores = query_parts.components.new_empty(candidates.shape)  # (B, C)
+
+    def score_block(left: int, right: int) -> None:
+        own = items[candidates[:, left:right]].to(scores.dtype)
+        scores[:, left:right] = similarity.score_candidates(query_parts, own)
+
+    for_each_block(candidates.shape[1], width, score_block, device=scores.device)
+    return scores
+
+
 @timed(Stage.SCORING)
 def _score_rows(
     similarity: Similarity,
@@ -160,11 +173,14 @@ def _score_rows(
     """Scores (B, last - first) of the rows from first to last - 1, computed block by block."""
     scores = query_parts.components.new_empty(len(query_parts), last - first)  # (B, n)
     width = _rows_per_block(similarity, len(query_parts), pairs_per_block)
-    for left, right in _blocks(last - first, width):
+
+    def score_block(left: int, right: int) -> None:
         # The last block reaches back to full width: a narrower product is likelier to round equal items differently.
         start = max(0, first + right - width)
         block = similarity.score(query_parts, item_parts[start : first + right].to(scores.dtype))  # (B, width)
         scores[:, left:right] = block[:, first + left - start :]
+
+    for_each_block(last - first, width, score_block, device=scores.device)
     _checked_scores(scores)
     if hidden is not None:
         hidden.hide(scores, first)

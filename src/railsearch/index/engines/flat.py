@@ -1,5 +1,6 @@
 """The default engine: a plain scan in torch, block by block; exact, and nothing to build."""
 
+import math
 from collections.abc import Callable
 from dataclasses import dataclass
 
@@ -8,7 +9,7 @@ from torch import Tensor
 
 from railsearch.errors import InvalidInputError
 from railsearch.index.engines.contract import NO_ROW, Nearest
-from railsearch.scoring import Hidden, RunningBest
+from railsearch.scoring import Hidden, RunningBest, for_each_block, select_best
 
 VALUES_PER_BLOCK = 2**21
 """Dot products that a scan holds at once: 8 MiB of them."""
@@ -46,22 +47,32 @@ class FlatTable:
     ) -> Nearest:
         """Do what `best` does, and show each block of dot products (B, V, n) with its first row on the way."""
         num_queries, num_vectors, dim = vectors.shape
-        flat = vectors.reshape(-1, dim)  # (B * V, d)
-        best = RunningBest(min(n, len(self.vectors)))
-        rows_per_block = max(LEAST_ROWS_PER_BLOCK, VALUES_PER_BLOCK // max(1, len(flat)))
-        for first in range(0, len(self.vectors), rows_per_block):
-            block = self.vectors[first : first + rows_per_block].to(flat.dtype)  # (n, d)
-            scores = flat @ block.T  # (B * V, n)
-            by_query = scores.view(num_queries, num_vectors, len(block))  # (B, V, n)
-            if hidden is not None:
-                hidden.hide(by_query, first)
-            if visit is not None:
-                visit(by_query, first)
-            best.update(scores, torch.arange(first, first + len(block), device=scores.device))
         shape = (num_queries, num_vectors, min(n, len(self.vectors)))
         if not len(self.vectors):
             return Nearest(torch.zeros(shape, dtype=torch.int64, device=vectors.device), vectors.new_zeros(shape))
-        found, rows = best.result()  # (B * V, n)
+        flat = vectors.reshape(-1, dim)  # (B * V, d)
+        rows_per_block = max(LEAST_ROWS_PER_BLOCK, VALUES_PER_BLOCK // max(1, len(flat)))
+        best_of: dict[int, tuple[Tensor, Tensor]] = {}
+
+        def scan_stretch(begin: int, end: int) -> None:
+            best = RunningBest(min(n, end - begin))
+            for first in range(begin, end, rows_per_block):
+                block = self.vectors[first : min(first + rows_per_block, end)].to(flat.dtype)  # (n, d)
+                scores = flat @ block.T  # (B * V, n)
+                by_query = scores.view(num_queries, num_vectors, len(block))  # (B, V, n)
+                if hidden is not None:
+                    hidden.hide(by_query, first)
+                if visit is not None:
+                    visit(by_query, first)
+                best.update(scores, torch.arange(first, first + len(block), device=scores.device))
+            best_of[begin] = best.result()  # (B * V, <= n)
+
+        rows_per_stretch = max(rows_per_block, math.ceil(len(self.vectors) / torch.get_num_threads()))
+        for_each_block(len(self.vectors), rows_per_stretch, scan_stretch, device=flat.device)
+        stretches = [best_of[begin] for begin in sorted(best_of)]
+        # Earlier stretches have smaller rows and stand first, so that they win ties.
+        found, columns = select_best(torch.cat([scores for scores, _ in stretches], dim=1), shape[2])  # (B * V, n)
+        rows = torch.cat([rows for _, rows in stretches], dim=1).gather(1, columns)  # (B * V, n)
         rows = rows.masked_fill(found == -torch.inf, NO_ROW)
         return Nearest(rows.view(shape), found.view(shape))
 
