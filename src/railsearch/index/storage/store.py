@@ -331,9 +331,10 @@ def _collect(store: Store, current: int) -> None:
         named |= set(Manifest.decode(path.read_bytes(), path).files)
     for folder in FOLDERS:
         for path in (store.path / folder).iterdir():
-            is_ours = path.suffix in {".safetensors", ".arrow"} and f"{folder}/{path.name}" not in named
-            if is_ours or path.suffix == TEMPORARY:
+            if path.suffix in {".safetensors", ".arrow"} and f"{folder}/{path.name}" not in named:
                 path.unlink(missing_ok=True)
+    for path in [*store.path.glob(f"*{TEMPORARY}"), *store.path.glob(f"*/*{TEMPORARY}")]:
+        path.unlink(missing_ok=True)
 
 
 @contextlib.contextmanager
