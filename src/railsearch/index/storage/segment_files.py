@@ -13,7 +13,7 @@ from torch import Tensor
 from railsearch.files import new_file
 from railsearch.index.metadata import Metadata
 from railsearch.index.segment import Segment
-from railsearch.index.storage.manifest import FileEntry, SegmentEntry
+from railsearch.index.storage.manifest import FileEntry, SegmentEntry, metadata_file, segment_file
 from railsearch.similarity import ItemParts
 
 BYTES_PER_CHUNK = 2**24
@@ -24,16 +24,6 @@ DTYPES = {
     "BF16": torch.bfloat16,
     "I64": torch.int64,
 }
-
-
-def segment_file(name: str) -> str:
-    """Where a segment's tensors are."""
-    return f"segments/{name}.safetensors"
-
-
-def metadata_file(name: str) -> str:
-    """Where a segment's metadata is."""
-    return f"metadata/{name}.arrow"
 
 
 def write_segment(folder: Path, segment: Segment) -> dict[str, FileEntry]:
@@ -53,6 +43,8 @@ def write_segment(folder: Path, segment: Segment) -> dict[str, FileEntry]:
 def read_segment(folder: Path, entry: SegmentEntry) -> Segment:
     """Map a segment into memory; its files were checked before."""
     tensors = map_tensors(folder / segment_file(entry.name))
+    if len(tensors["ids"]) != entry.num_rows:
+        raise ValueError(f"it has {len(tensors['ids'])} rows but should have {entry.num_rows}")
     is_live = None
     if entry.tombstones is not None:
         is_live = torch.ones(entry.num_rows, dtype=torch.bool)  # (n,)

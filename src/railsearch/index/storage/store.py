@@ -283,6 +283,7 @@ class Writer:
                     rows = (~segment.is_live).nonzero().flatten()  # (m,)
                     self._files[tombstones] = write_tensors(folder / tombstones, {"rows": rows})
                 entries.append(_entry(segment, tombstones))
+            needed = {file for entry in entries for file in entry.files}
             files = base.files | self._files
             manifest = Manifest(
                 version=version,
@@ -293,7 +294,9 @@ class Writer:
                 precision=base.precision,
                 num_items=sum(len(segment.live_rows) for segment in segments),
                 segments=tuple(entries),
-                files={name: entry for name, entry in files.items() if _is_named(name, entries)},
+                files={
+                    name: entry for name, entry in files.items() if name in needed or name.startswith(f"{SIMILARITY}/")
+                },
                 tuned=dict(base.tuned if tuned is None else tuned),
             )
             with new_file(self._store.manifest_path(version)) as written:
@@ -309,14 +312,6 @@ class Writer:
 
 def _entry(segment: Segment, tombstones: str | None) -> SegmentEntry:
     return SegmentEntry(segment.name, len(segment), segment.longest, tombstones, segment.metadata is not None)
-
-
-def _is_named(file: str, entries: Sequence[SegmentEntry]) -> bool:
-    """Whether a version with these segments needs a file."""
-    folder, _, name = file.partition("/")
-    if folder == "tombstones":
-        return any(entry.tombstones == file for entry in entries)
-    return folder == SIMILARITY or any(entry.name == name.partition(".")[0] for entry in entries)
 
 
 def _collect(store: Store, current: int) -> None:
