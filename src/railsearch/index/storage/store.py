@@ -18,6 +18,7 @@ import datetime as dt
 import errno
 import json
 import logging
+import re
 from collections.abc import Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
@@ -38,6 +39,7 @@ logger = logging.getLogger(__name__)
 CURRENT = "CURRENT"
 SIMILARITY = "similarity"
 FOLDERS = ("manifests", "segments", "tombstones", "metadata")
+MANIFEST_NAME = re.compile(r"[0-9]{8,}\.json")
 KEPT_VERSIONS = 3
 """Versions that stay: the newest and those before it. Older ones stay only as long as somebody reads them."""
 CHECKING_THREADS = 4
@@ -102,62 +104,93 @@ class Store:
 
     def read(self, version: int | None = None, known: Snapshot | None = None) -> Snapshot:
         """Open a version, the current one if none is named; what `known` has open already is not read again."""
-        if not self.path.is_dir():
-            raise IndexFolderError(f"{self.path} does not exist; build it with Index.build(..., path=...).")
+        self._check_is_index()
+        if version is not None:
+            self._check_was_acknowledged(version)
         for _ in range(100):
-            wanted = self.current_version() if version is None else version
+            wanted = self._newest_version() if version is None else version
+            path = self.manifest_path(wanted)
             try:
-                lock = ReaderLock(self.manifest_path(wanted))
+                lock = ReaderLock(path)
+                content = lock.read()
                 break
             except FileNotFoundError as error:
                 # A writer may have moved on and collected this version between the two reads.
                 if version is None and self.current_version() != wanted:
                     continue
                 raise IndexFolderError(
-                    f"{self.manifest_path(wanted)} does not exist; versions in this folder: "
-                    f"{', '.join(map(str, self.versions())) or 'none'}."
+                    f"{path} does not exist; versions in this folder: {_listed(self.versions())}."
                 ) from error
             except OSError as error:
-                raise IndexFolderError(
-                    f"{self.manifest_path(wanted)} cannot be read ({error.strerror}); check permissions."
-                ) from error
+                raise _unreadable(path, error) from error
         else:
             raise IndexFolderError(f"{self.path} changes faster than it can be opened; try again.")
-        manifest = Manifest.decode(lock.read(), self.manifest_path(wanted))
+        manifest = Manifest.decode(content, path)
         if manifest.version != wanted:
-            raise IndexFolderError(
-                f"{self.manifest_path(wanted)} is the manifest of version {manifest.version}; restore it from a copy."
-            )
+            raise IndexFolderError(f"{path} is the manifest of version {manifest.version}; restore it from a copy.")
         return self._open(manifest, lock, known)
 
     def current_version(self) -> int:
         """The version that was acknowledged last."""
         path = self.path / CURRENT
-        remedy = f"restore it, or open a version by its number (here: {', '.join(map(str, self.versions())) or 'none'})"
         try:
-            body = json.loads(unseal(path.read_bytes()))
-            version = body["version"]
+            version = json.loads(unseal(path.read_bytes()))["version"]
+            if type(version) is not int:
+                raise TypeError(version)
         except FileNotFoundError as error:
-            if not (self.path / "manifests").is_dir():
-                raise IndexFolderError(f"{self.path} is not a railsearch index; give another folder.") from error
-            raise IndexFolderError(f"{path} is missing; {remedy}.") from error
+            raise self._lost(path, "is missing") from error
         except OSError as error:
-            raise IndexFolderError(f"{path} cannot be read ({error.strerror}); check permissions.") from error
+            raise _unreadable(path, error) from error
         except (SealBrokenError, ValueError, KeyError, TypeError) as error:
-            raise IndexFolderError(f"{path} is damaged: its checksum does not hold; {remedy}.") from error
-        newer = [found for found in self.versions() if found > version]
-        if newer and not self._writer_lock.is_held():
-            logger.warning(
-                "%s: version %d was begun but never acknowledged; using version %d", self.path, newer[-1], version
-            )
-        return int(version)
+            raise self._lost(path, "is damaged: its checksum does not hold") from error
+        return version
 
     def versions(self) -> list[int]:
         """Versions that have a manifest, oldest first."""
         folder = self.path / "manifests"
-        if not folder.is_dir():
-            return []
-        return sorted(int(path.stem) for path in folder.iterdir() if path.suffix == ".json" and path.stem.isdigit())
+        try:
+            return sorted(int(path.stem) for path in folder.iterdir() if MANIFEST_NAME.fullmatch(path.name))
+        except OSError as error:
+            raise _unreadable(folder, error) from error
+
+    def _lost(self, path: Path, state: str) -> IndexFolderError:
+        versions = _listed(self.versions())
+        return IndexFolderError(f"{path} {state}; restore it, or open a version by its number (here: {versions}).")
+
+    def _newest_version(self) -> int:
+        """The version that was acknowledged last; says so loudly where a later one was begun."""
+        version = self.current_version()
+        newer = [found for found in self.versions() if found > version]
+        # A writer that was at work may be done by now: the lock is free, and CURRENT has moved on.
+        if newer and not self._writer_lock.is_held() and self.current_version() == version:
+            logger.warning(
+                "%s: version %d was begun but never acknowledged; using version %d", self.path, newer[-1], version
+            )
+        return version
+
+    def _check_is_index(self) -> None:
+        try:
+            is_there, is_folder = self.path.exists(), self.path.is_dir()
+            is_index = is_folder and (self.path / "manifests").is_dir()
+        except OSError as error:
+            raise _unreadable(self.path, error) from error
+        if not is_there:
+            raise IndexFolderError(f"{self.path} does not exist; build it with Index.build(..., path=...).")
+        if not is_folder:
+            raise IndexFolderError(f"{self.path} is a file; give the folder of an index.")
+        if not is_index:
+            raise IndexFolderError(f"{self.path} is not a railsearch index; give another folder.")
+
+    def _check_was_acknowledged(self, version: int) -> None:
+        try:
+            current = self.current_version()
+        except IndexFolderError:
+            return  # to open a version by its number is the remedy for this
+        if version > current:
+            raise IndexFolderError(
+                f"version {version} of {self.path} was never acknowledged; the newest is {current} "
+                f"(here: {_listed([found for found in self.versions() if found <= current])})."
+            )
 
     @contextlib.contextmanager
     def writing(self, purpose: str, known: Snapshot) -> Iterator["Writer"]:
@@ -244,7 +277,7 @@ class Store:
         except FileNotFoundError as error:
             raise IndexFolderError(f"{path} is missing; restore it from a copy.") from error
         except OSError as error:
-            raise IndexFolderError(f"{path} cannot be read ({error.strerror}); check permissions and disk.") from error
+            raise _unreadable(path, error) from error
         if found != entry:
             raise IndexFolderError(f"{path} is damaged: its checksum does not hold; restore it from a copy.")
 
@@ -310,6 +343,14 @@ class Writer:
         return manifest
 
 
+def _listed(versions: Sequence[int]) -> str:
+    return ", ".join(map(str, versions)) or "none"
+
+
+def _unreadable(path: Path, error: OSError) -> IndexFolderError:
+    return IndexFolderError(f"{path} cannot be read ({error.strerror}); check permissions and disk.")
+
+
 def _entry(segment: Segment, tombstones: str | None) -> SegmentEntry:
     return SegmentEntry(segment.name, len(segment), segment.longest, tombstones, segment.metadata is not None)
 
@@ -326,9 +367,10 @@ def _collect(store: Store, current: int) -> None:
         named |= set(Manifest.decode(path.read_bytes(), path).files)
     for folder in FOLDERS:
         for path in (store.path / folder).iterdir():
-            if path.suffix in {".safetensors", ".arrow"} and f"{folder}/{path.name}" not in named:
+            is_ours = path.suffix in {".safetensors", ".arrow"} and f"{folder}/{path.name}" not in named
+            if is_ours or path.suffix == TEMPORARY:
                 path.unlink(missing_ok=True)
-    for path in [*store.path.glob(f"*{TEMPORARY}"), *store.path.glob(f"*/*{TEMPORARY}")]:
+    for path in store.path.glob(f"{CURRENT}.*{TEMPORARY}"):
         path.unlink(missing_ok=True)
 
 
