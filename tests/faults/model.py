@@ -85,7 +85,8 @@ def read_content(index: Index) -> Content:
     if not len(index):
         return {}
     result = index.search(torch.eye(DIM), len(index))
-    columns = [dict(zip(*(part.tolist() for part in row), strict=True)) for row in zip(result.ids, result.scores)]
+    both = zip(result.ids.tolist(), result.scores.tolist(), strict=True)
+    columns = [dict(zip(ids, scores, strict=True)) for ids, scores in both]
     assert all(sorted(column) == index.ids.tolist() for column in columns)
     assert index.metadata is not None
     names = dict(zip(index.ids.tolist(), index.metadata["name"], strict=True))

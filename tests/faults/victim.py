@@ -15,7 +15,7 @@ import time
 import traceback
 from pathlib import Path
 
-import polars  # noqa: F401  (once, here, and not in each child)
+import polars as pl  # noqa: F401  (once, here, and not in each child)
 import torch
 
 from railsearch import Index
@@ -60,7 +60,7 @@ def work(log: int, is_ready: int, *, path: str, seed: int, small: int, change: l
     """Make one change, or random ones without end; killed by its own hand before a step, or by the parent."""
     changes.SMALL = small
     index = None if change == ["build"] else Index.open(path)
-    choice = random.Random(seed)  # noqa: S311
+    choice = random.Random(seed)
     content = {} if index is None else read_content(index)
     os.write(is_ready, b"!")
     for number in itertools.count(1) if change is None else [LARGEST_NUMBER]:
@@ -71,7 +71,7 @@ def work(log: int, is_ready: int, *, path: str, seed: int, small: int, change: l
         tell(log, state="begun", kind=chosen.kind, ids=chosen.ids, number=number)
         count = itertools.count()
 
-        def on_step(name: str, tear, count=count) -> None:  # noqa: ANN001
+        def on_step(name: str, tear, count=count) -> None:
             if next(count) == step:
                 tear()
                 os.kill(os.getpid(), signal.SIGKILL)
