@@ -5,7 +5,6 @@ import mmap
 from pathlib import Path
 
 import numpy as np
-import safetensors.torch
 import torch
 import xxhash
 from torch import Tensor
@@ -24,6 +23,7 @@ DTYPES = {
     "BF16": torch.bfloat16,
     "I64": torch.int64,
 }
+NAMES = {dtype: name for name, dtype in DTYPES.items()}
 
 
 def write_segment(folder: Path, segment: Segment) -> dict[str, FileEntry]:
@@ -61,9 +61,23 @@ def read_segment(folder: Path, entry: SegmentEntry) -> Segment:
 
 
 def write_tensors(path: Path, tensors: dict[str, Tensor]) -> FileEntry:
-    """Write tensors durably, and say what the file is like."""
-    with new_file(path) as written:
-        safetensors.torch.save_file({name: tensor.cpu().contiguous() for name, tensor in tensors.items()}, written)
+    """Write tensors durably as a safetensors file, and say what it is like.
+
+    Written here and not by safetensors, whose `save_file` writes to a hidden name of its own, which a kill leaves
+    behind, and lets no other user read the file.
+    """
+    ordered = sorted(tensors.items(), key=lambda item: -item[1].element_size())  # so that each is aligned
+    header, offset = {}, 0
+    for name, tensor in ordered:
+        end = offset + tensor.nbytes
+        header[name] = {"dtype": NAMES[tensor.dtype], "shape": list(tensor.shape), "data_offsets": [offset, end]}
+        offset = end
+    text = json.dumps(header).encode()
+    text += b" " * (-len(text) % 8)
+    with new_file(path) as written, written.open("wb") as file:
+        file.write(len(text).to_bytes(8, "little") + text)
+        for _, tensor in ordered:
+            file.write(tensor.cpu().contiguous().flatten().view(torch.uint8).numpy().data)
     return describe(path)
 
 
