@@ -58,7 +58,9 @@ class Collection:
         """Build in memory, or in a folder that is there whole or not at all."""
         if path is not None:
             fingerprint(similarity)  # can it be saved at all?
-            if path.exists():
+            with _making(path):
+                is_there = path.exists()
+            if is_there:
                 raise InvalidInputError(f"{path} exists already; open it with Index.open, or choose another path.")
         given, similarity = similarity, prepare_similarity(similarity)
         models = tuple(dict.fromkeys([*_models(similarity), *_models(given)]))
@@ -221,9 +223,19 @@ def _models(similarity: Similarity) -> list[str]:
 
 @contextlib.contextmanager
 def _new_index(target: Path) -> Iterator[Path]:
+    """A folder that becomes the index once the block is left."""
+    with contextlib.ExitStack() as stack:
+        with _making(target):
+            folder = stack.enter_context(new_folder(target))
+        yield folder
+        with _making(target):
+            stack.close()
+
+
+@contextlib.contextmanager
+def _making(target: Path) -> Iterator[None]:
     try:
-        with new_folder(target) as folder:
-            yield folder
+        yield
     except OSError as error:
         raise IndexFolderError(
             f"{target} cannot be made ({error.strerror}); check permissions and disk, or choose another path."

@@ -24,8 +24,6 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
 
-from safetensors import SafetensorError
-
 from railsearch.errors import FingerprintError, IndexFolderError, ModelFolderError
 from railsearch.files import TEMPORARY, new_file
 from railsearch.index.segment import Segment
@@ -199,7 +197,13 @@ class Store:
             snapshot = known
             if self.current_version() != known.manifest.version:
                 snapshot = self.read(known=known)
-            yield Writer(self, snapshot.manifest, snapshot.segments)
+            try:
+                yield Writer(self, snapshot.manifest, snapshot.segments)
+            except BaseException:
+                # What was written for nothing takes room, which may be what was missing.
+                with contextlib.suppress(OSError, IndexFolderError):
+                    _collect(self, self.current_version())
+                raise
 
     def verify(self) -> Verification:
         """Read every file of every version anew."""
@@ -334,8 +338,16 @@ class Writer:
             )
             with new_file(self._store.manifest_path(version)) as written:
                 written.write_bytes(manifest.encode())
-            with new_file(folder / CURRENT) as written:
-                written.write_bytes(seal(json.dumps({"version": version}) + "\n"))
+            try:
+                with new_file(folder / CURRENT) as written:
+                    written.write_bytes(seal(json.dumps({"version": version}) + "\n"))
+            except OSError as error:
+                if not base.version or self._store.current_version() != version:
+                    raise
+                raise IndexFolderError(
+                    f"version {version} of {folder} is in place, but whether it would outlive a power failure is not "
+                    f"certain ({error.strerror}); check the disk, and call refresh() to go on."
+                ) from error
         try:
             _collect(self._store, version)
         except (OSError, IndexFolderError) as error:
@@ -383,10 +395,5 @@ def _said_plainly(folder: Path) -> Iterator[None]:
         remedy = "free some space" if error.errno in {errno.ENOSPC, errno.EDQUOT} else "check permissions and disk"
         raise IndexFolderError(
             f"{folder} cannot be written ({error.strerror}: {error.filename or 'a file'}); {remedy} and try again. "
-            "The version before is as it was."
-        ) from error
-    except SafetensorError as error:
-        raise IndexFolderError(
-            f"{folder} cannot be written ({error}); free some space, check permissions, and try again. "
             "The version before is as it was."
         ) from error
