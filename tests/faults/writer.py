@@ -1,4 +1,4 @@
-"""A process that changes an index as it is told: `python -m tests.faults.writer <path> <what> ...`; see its functions."""
+"""A process that changes an index as it is told: `python -m tests.faults.writer <path> <what>`; see its functions."""
 
 import os
 import random
