@@ -170,12 +170,12 @@ class Collection:
             self.tuned = {**self.tuned, **tuned}
             self.version += 1
             return
-        if self._is_pinned and self._store.current_version() != self.version:
-            raise IndexFolderError(
-                f"version {self.version} was opened but the newest is {self._store.current_version()}; only that "
-                "can be changed: call refresh() first."
-            )
         with self._store.writing(purpose, self._snapshot) as writer:
+            if self._is_pinned and writer.base.version != self.version:
+                raise IndexFolderError(
+                    f"version {self.version} was opened but the newest is {writer.base.version}; only that can be "
+                    "changed: call refresh() first."
+                )
             writer.commit(change(writer.segments, writer.keep), tuned={**writer.base.tuned, **tuned})
         self._take(self._store.read(known=self._snapshot))
 
