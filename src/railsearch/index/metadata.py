@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 import torch
 from torch import Tensor
 
-from railsearch.errors import InvalidInputError
+from railsearch.errors import IndexFolderError, InvalidInputError
 
 if TYPE_CHECKING:
     from polars import DataFrame, Expr
@@ -29,7 +29,12 @@ class Metadata:
         if isinstance(self._source, Path):
             import polars as pl  # noqa: PLC0415  (importing railsearch stays cheap)
 
-            self._source = pl.read_ipc(self._source)
+            try:
+                self._source = pl.read_ipc(self._source)
+            except (OSError, pl.exceptions.PolarsError) as error:
+                raise IndexFolderError(
+                    f"{self._source} cannot be read ({error}); open the index anew, or restore it from a copy."
+                ) from error
         return self._source
 
     def of_rows(self, rows: Tensor) -> "DataFrame":
