@@ -1,7 +1,6 @@
 """Segments as files: safetensors that are mapped into memory, so that processes share the pages."""
 
 import json
-import mmap
 from pathlib import Path
 
 import numpy as np
@@ -15,7 +14,7 @@ from railsearch.index.segment import Segment
 from railsearch.index.storage.manifest import FileEntry, SegmentEntry, metadata_file, segment_file
 from railsearch.similarity import ItemParts
 
-BYTES_PER_CHUNK = 2**24
+BYTES_PER_CHUNK = 2**20
 DTYPES = {
     "F64": torch.float64,
     "F32": torch.float32,
@@ -96,13 +95,14 @@ def map_tensors(path: Path) -> dict[str, Tensor]:
 
 
 def describe(path: Path) -> FileEntry:
-    """Size and checksum of a file; xxh3 runs at the speed of memory, so that it can be checked at every open."""
-    digest = xxhash.xxh3_128()
-    size = path.stat().st_size
-    if size:
-        with path.open("rb") as file, mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ) as content:
-            view = memoryview(content)
-            for first in range(0, size, BYTES_PER_CHUNK):
-                digest.update(view[first : first + BYTES_PER_CHUNK])
-            view.release()
+    """Size and checksum of a file; xxh3 runs at the speed of memory, so that it can be checked at every open.
+
+    Read and not mapped: where a disk fails under a map, the process is killed.
+    """
+    digest, size = xxhash.xxh3_128(), 0
+    chunk = memoryview(bytearray(BYTES_PER_CHUNK))
+    with path.open("rb", buffering=0) as file:
+        while count := file.readinto(chunk):
+            digest.update(chunk[:count])
+            size += count
     return FileEntry(size, digest.hexdigest())
