@@ -69,16 +69,14 @@ class ReaderLock:
         self.release = weakref.finalize(self, os.close, self._descriptor)
         try:
             fcntl.flock(self._descriptor, fcntl.LOCK_SH)
-            if os.fstat(self._descriptor).st_nlink == 0:
+            state = os.fstat(self._descriptor)
+            if state.st_nlink == 0:
                 raise FileNotFoundError(path)
+            self.content = os.pread(self._descriptor, state.st_size, 0)
+            """The whole manifest, from the very file that is locked."""
         except BaseException:
             self.release()
             raise
-
-    def read(self) -> bytes:
-        """The whole manifest, from the very file that is locked."""
-        size = os.fstat(self._descriptor).st_size
-        return os.pread(self._descriptor, size, 0)
 
 
 def remove_if_unread(path: Path) -> bool:

@@ -105,25 +105,9 @@ class Store:
         self._check_is_index()
         if version is not None:
             self._check_was_acknowledged(version)
-        for _ in range(100):
-            wanted = self._newest_version() if version is None else version
-            path = self.manifest_path(wanted)
-            try:
-                lock = ReaderLock(path)
-                content = lock.read()
-                break
-            except FileNotFoundError as error:
-                # A writer may have moved on and collected this version between the two reads.
-                if version is None and self.current_version() != wanted:
-                    continue
-                raise IndexFolderError(
-                    f"{path} does not exist; versions in this folder: {_listed(self.versions())}."
-                ) from error
-            except OSError as error:
-                raise _unreadable(path, error) from error
-        else:
-            raise IndexFolderError(f"{self.path} changes faster than it can be opened; try again.")
-        manifest = Manifest.decode(content, path)
+        lock, wanted = self._lock(version)
+        path = self.manifest_path(wanted)
+        manifest = Manifest.decode(lock.content, path)
         if manifest.version != wanted:
             raise IndexFolderError(f"{path} is the manifest of version {manifest.version}; restore it from a copy.")
         return self._open(manifest, lock, known)
@@ -150,6 +134,24 @@ class Store:
             return sorted(int(path.stem) for path in folder.iterdir() if MANIFEST_NAME.fullmatch(path.name))
         except OSError as error:
             raise _unreadable(folder, error) from error
+
+    def _lock(self, version: int | None = None) -> tuple[ReaderLock, int]:
+        """Keep a version from being collected, the current one if none is named; gives its number too."""
+        for _ in range(100):
+            wanted = self._newest_version() if version is None else version
+            path = self.manifest_path(wanted)
+            try:
+                return ReaderLock(path), wanted
+            except FileNotFoundError as error:
+                # A writer may have moved on and collected this version between the two reads.
+                if version is None and self.current_version() != wanted:
+                    continue
+                raise IndexFolderError(
+                    f"{path} does not exist; versions in this folder: {_listed(self.versions())}."
+                ) from error
+            except OSError as error:
+                raise _unreadable(path, error) from error
+        raise IndexFolderError(f"{self.path} changes faster than it can be opened; try again.")
 
     def _lost(self, path: Path, state: str) -> IndexFolderError:
         versions = _listed(self.versions())
@@ -209,21 +211,26 @@ class Store:
         """Read every file of every version anew."""
         problems: list[str] = []
         entries: dict[str, FileEntry] = {}
-        versions = self.versions()
+        locks: list[ReaderLock] = []  # so that nothing is collected while we look
+        versions = []
         try:
-            current = self.current_version()
-            versions = [version for version in versions if version <= current]
-            if current not in versions:
-                problems.append(f"{self.manifest_path(current)} does not exist")
+            lock, current = self._lock()
+            locks.append(lock)
+            found = [version for version in self.versions() if version <= current]
         except IndexFolderError as error:
             problems.append(str(error))
-        for version in versions:
+            found = self.versions()
+        for version in found:
             path = self.manifest_path(version)
             try:
-                entries |= Manifest.decode(path.read_bytes(), path).files
+                locks.append(ReaderLock(path))
+                versions.append(version)
+                entries |= Manifest.decode(locks[-1].content, path).files
             except FileNotFoundError:
-                continue  # collected while we looked
-            except (OSError, IndexFolderError) as error:
+                continue  # collected just now
+            except OSError as error:
+                problems.append(str(_unreadable(path, error)))
+            except IndexFolderError as error:
                 problems.append(str(error))
         for name, entry in sorted(entries.items()):
             try:
@@ -231,7 +238,7 @@ class Store:
             except IndexFolderError as error:
                 problems.append(str(error))
         num_bytes = sum(entry.size for entry in entries.values())
-        return Verification(tuple(versions), len(entries), num_bytes, tuple(problems))
+        return Verification(tuple(versions), len(entries), num_bytes, tuple(dict.fromkeys(problems)))
 
     def _open(self, manifest: Manifest, lock: ReaderLock, known: Snapshot | None) -> Snapshot:
         checked = {} if known is None else known.manifest.files
