@@ -140,10 +140,14 @@ def test_kept_and_collected_versions(folder: Path) -> None:
         with Index.open(folder, version=version) as older:
             assert (older.version, len(older)) == (version, 13 - version)
     for version in (1, 4):
-        with pytest.raises(IndexFolderError, match=f"{version:08d}.json does not exist; versions in this folder: 5, 6, 7"):
+        with pytest.raises(
+            IndexFolderError, match=f"{version:08d}.json does not exist; versions in this folder: 5, 6, 7"
+        ):
             Index.open(folder, version=version)
     for version in (8, 10**30):
-        with pytest.raises(IndexFolderError, match=rf"version {version} of {folder} was never acknowledged.*newest is 7"):
+        with pytest.raises(
+            IndexFolderError, match=rf"version {version} of {folder} was never acknowledged.*newest is 7"
+        ):
             Index.open(folder, version=version)
     with Index.open(folder, version=6) as older:
         with pytest.raises(IndexFolderError, match=r"version 6 was opened but the newest is 7; .* refresh\(\) first"):
@@ -174,7 +178,9 @@ def test_a_second_writer_in_this_process(folder: Path) -> None:
 
         def batches() -> Iterator[ItemBatch]:
             for change in ("add", "upsert", "remove", "compact"):
-                with pytest.raises(IndexLockedError, match=rf"{folder} is being changed by process {os.getpid()} on .*add"):
+                with pytest.raises(
+                    IndexLockedError, match=rf"{folder} is being changed by process {os.getpid()} on .*add"
+                ):
                     Change(change, (50,) if change != "remove" else (1,), 1).apply(other)
             assert other.refresh() is False
             yield ItemBatch(torch.ones(1, DIM), [900], index.metadata[:1])
@@ -188,7 +194,9 @@ def test_a_second_writer_in_another_process(folder: Path) -> None:
     with Index.open(folder) as index:
         with running(folder, "hold") as process:
             holder = int(process.stdout.readline())
-            with pytest.raises(IndexLockedError, match=rf"{folder} is being changed by process {holder} on .*\(add, .*; wait"):
+            with pytest.raises(
+                IndexLockedError, match=rf"{folder} is being changed by process {holder} on .*\(add, .*; wait"
+            ):
                 index.remove([1])
             assert read_content(index) == FIRST.rows()
         index.remove([1])
