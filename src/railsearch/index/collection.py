@@ -58,7 +58,9 @@ class Collection:
         """Build in memory, or in a folder that is there whole or not at all."""
         if path is not None:
             fingerprint(similarity)  # can it be saved at all?
-            if path.exists():
+            with _making(path):
+                is_there = path.exists()
+            if is_there:
                 raise InvalidInputError(f"{path} exists already; open it with Index.open, or choose another path.")
         given, similarity = similarity, prepare_similarity(similarity)
         models = tuple(dict.fromkeys([*_models(similarity), *_models(given)]))
@@ -162,12 +164,12 @@ class Collection:
             self.tuned = {**self.tuned, **tuned}
             self.version += 1
             return
-        if self._is_pinned and self._store.current_version() != self.version:
-            raise IndexFolderError(
-                f"version {self.version} was opened but the newest is {self._store.current_version()}; only that "
-                "can be changed: call refresh() first."
-            )
         with self._store.writing(purpose, self._snapshot) as writer:
+            if self._is_pinned and writer.base.version != self.version:
+                raise IndexFolderError(
+                    f"version {self.version} was opened but the newest is {writer.base.version}; only that can be "
+                    "changed: call refresh() first."
+                )
             writer.commit(change(writer.segments, writer.keep), tuned={**writer.base.tuned, **tuned})
         self._take(self._store.read(known=self._snapshot))
 
@@ -215,9 +217,19 @@ def _models(similarity: Similarity) -> list[str]:
 
 @contextlib.contextmanager
 def _new_index(target: Path) -> Iterator[Path]:
+    """A folder that becomes the index once the block is left."""
+    with contextlib.ExitStack() as stack:
+        with _making(target):
+            folder = stack.enter_context(new_folder(target))
+        yield folder
+        with _making(target):
+            stack.close()
+
+
+@contextlib.contextmanager
+def _making(target: Path) -> Iterator[None]:
     try:
-        with new_folder(target) as folder:
-            yield folder
+        yield
     except OSError as error:
         raise IndexFolderError(
             f"{target} cannot be made ({error.strerror}); check permissions and disk, or choose another path."

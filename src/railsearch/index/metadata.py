@@ -9,7 +9,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from railsearch.errors import InvalidInputError
+from railsearch.errors import IndexFolderError, InvalidInputError
 
 if TYPE_CHECKING:
     from polars import DataFrame, Expr
@@ -30,10 +30,16 @@ class Metadata:
     @property
     def frame(self) -> "DataFrame":
         """The table, one row for each item."""
-        if isinstance(self._source, np.ndarray):
+        if isinstance(self._source, np.memmap):
             import polars as pl  # noqa: PLC0415  (importing railsearch stays cheap)
 
-            self._source = pl.read_ipc(self._source.tobytes())
+            mapped = self._source
+            try:
+                self._source = pl.read_ipc(mapped.tobytes())
+            except (OSError, pl.exceptions.PolarsError) as error:
+                raise IndexFolderError(
+                    f"{mapped.filename} cannot be read ({error}); restore it from a copy."
+                ) from error
         return self._source
 
     def of_rows(self, rows: Tensor) -> "DataFrame":

@@ -26,13 +26,7 @@ class WriterLock:
         except OSError as error:
             raise IndexFolderError(f"{self._path} cannot be written ({error.strerror}); check permissions.") from error
         try:
-            try:
-                fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
-            except OSError as error:
-                holder = os.pread(descriptor, 1024, 0).decode(errors="replace").strip() or "another process"
-                raise IndexLockedError(
-                    f"{self._path.parent} is being changed by {holder}; wait until it is done."
-                ) from error
+            self._take(descriptor)
             started = dt.datetime.now(dt.UTC).isoformat(timespec="seconds")
             with contextlib.suppress(OSError):  # on a full disk only the name of the holder is missing
                 os.ftruncate(descriptor, 0)
@@ -42,6 +36,18 @@ class WriterLock:
         finally:
             os.close(descriptor)
 
+    def _take(self, descriptor: int) -> None:
+        try:
+            while not _has_locked(descriptor, fcntl.LOCK_EX):
+                # Readers who ask whether it is held share it for a moment; only a writer keeps it from being shared.
+                if not _has_locked(descriptor, fcntl.LOCK_SH):
+                    holder = os.pread(descriptor, 1024, 0).decode(errors="replace").strip() or "another process"
+                    raise IndexLockedError(f"{self._path.parent} is being changed by {holder}; wait until it is done.")
+        except OSError as error:
+            raise IndexFolderError(
+                f"{self._path} cannot be locked ({error.strerror}); put the index on a disk that knows flock."
+            ) from error
+
     def is_held(self) -> bool:
         """Whether somebody is writing just now."""
         try:
@@ -49,12 +55,9 @@ class WriterLock:
         except OSError:
             return False
         try:
-            fcntl.flock(descriptor, fcntl.LOCK_SH | fcntl.LOCK_NB)
-        except OSError:
-            return True
+            return not _has_locked(descriptor, fcntl.LOCK_SH)
         finally:
             os.close(descriptor)
-        return False
 
 
 class ReaderLock:
@@ -66,16 +69,14 @@ class ReaderLock:
         self.release = weakref.finalize(self, os.close, self._descriptor)
         try:
             fcntl.flock(self._descriptor, fcntl.LOCK_SH)
-            if os.fstat(self._descriptor).st_nlink == 0:
+            state = os.fstat(self._descriptor)
+            if state.st_nlink == 0:
                 raise FileNotFoundError(path)
+            self.content = os.pread(self._descriptor, state.st_size, 0)
+            """The whole manifest, from the very file that is locked."""
         except BaseException:
             self.release()
             raise
-
-    def read(self) -> bytes:
-        """The whole manifest, from the very file that is locked."""
-        size = os.fstat(self._descriptor).st_size
-        return os.pread(self._descriptor, size, 0)
 
 
 def remove_if_unread(path: Path) -> bool:
@@ -85,10 +86,18 @@ def remove_if_unread(path: Path) -> bool:
     except FileNotFoundError:
         return True
     try:
-        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        if not _has_locked(descriptor, fcntl.LOCK_EX):
+            return False
         path.unlink(missing_ok=True)
-    except OSError:
-        return False
     finally:
         os.close(descriptor)
+    return True
+
+
+def _has_locked(descriptor: int, kind: int) -> bool:
+    """Lock a file at once, or say that somebody else has."""
+    try:
+        fcntl.flock(descriptor, kind | fcntl.LOCK_NB)
+    except BlockingIOError:
+        return False
     return True

@@ -3,13 +3,18 @@
 import hashlib
 import json
 import re
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, fields
+from types import GenericAlias
+from typing import TypeVar
 
 from railsearch.errors import IndexFolderError
 
 FORMAT = "railsearch.index"
 FORMAT_VERSION = 1
 FILE_NAME = re.compile(r"(segments|tombstones|metadata|similarity)/[A-Za-z0-9][A-Za-z0-9._-]*")
+
+
+Entry = TypeVar("Entry", "FileEntry", "SegmentEntry", "Manifest")
 
 
 class SealBrokenError(Exception):
@@ -35,6 +40,13 @@ class SegmentEntry:
     tombstones: str | None
     """File with the rows that are no longer live."""
     has_metadata: bool
+
+    @property
+    def files(self) -> tuple[str, ...]:
+        """Every file that this segment is read from."""
+        metadata = [metadata_file(self.name)] if self.has_metadata else []
+        tombstones = [] if self.tombstones is None else [self.tombstones]
+        return (segment_file(self.name), *metadata, *tombstones)
 
 
 @dataclass(frozen=True, slots=True)
@@ -79,16 +91,29 @@ class Manifest:
                 "install the railsearch that wrote it."
             )
         try:
-            body["segments"] = tuple(SegmentEntry(**entry) for entry in body["segments"])
-            body["files"] = {name: FileEntry(**entry) for name, entry in body["files"].items()}
-            body["models"] = tuple(body["models"])
-            manifest = cls(**body)
+            body["segments"] = tuple(_made(SegmentEntry, entry) for entry in body["segments"])
+            body["files"] = {name: _made(FileEntry, entry) for name, entry in body["files"].items()}
+            body["models"] = tuple(map(str, body["models"]))
+            body["tuned"] = {k: str(strategy) for k, strategy in body["tuned"].items()}
+            manifest = _made(cls, body)
         except (TypeError, KeyError, AttributeError) as error:
             raise IndexFolderError(f"{path} lacks what a manifest needs ({error}); restore it from a copy.") from error
-        for name in manifest.files:
-            if not FILE_NAME.fullmatch(name):
+        if not manifest.segments:
+            raise IndexFolderError(f"{path} names no segment; restore it from a copy.")
+        for name in (*manifest.files, *(file for segment in manifest.segments for file in segment.files)):
+            if name not in manifest.files or not FILE_NAME.fullmatch(name):
                 raise IndexFolderError(f"{path} names {name!r}, which is no file of an index; restore it from a copy.")
         return manifest
+
+
+def segment_file(name: str) -> str:
+    """Where a segment's tensors are."""
+    return f"segments/{name}.safetensors"
+
+
+def metadata_file(name: str) -> str:
+    """Where a segment's metadata is."""
+    return f"metadata/{name}.arrow"
 
 
 def seal(body: str) -> bytes:
@@ -102,3 +127,13 @@ def unseal(content: bytes) -> str:
     if first != hashlib.sha256(rest).hexdigest().encode():
         raise SealBrokenError
     return rest.decode()
+
+
+def _made(kind: type[Entry], values: dict[str, object]) -> Entry:
+    """What JSON gave as one of the classes above; a TypeError where a value is missing or of another type."""
+    made = kind(**values)  # type: ignore[arg-type]
+    for field in fields(made):
+        wanted, value = field.type, getattr(made, field.name)
+        if not isinstance(value, wanted.__origin__ if isinstance(wanted, GenericAlias) else wanted):  # type: ignore[arg-type]
+            raise TypeError(f"{field.name} is {value!r}")
+    return made

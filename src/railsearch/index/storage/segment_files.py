@@ -1,11 +1,9 @@
 """Segments as files: safetensors that are mapped into memory, so that processes share the pages."""
 
 import json
-import mmap
 from pathlib import Path
 
 import numpy as np
-import safetensors.torch
 import torch
 import xxhash
 from torch import Tensor
@@ -13,10 +11,10 @@ from torch import Tensor
 from railsearch.files import new_file
 from railsearch.index.metadata import Metadata
 from railsearch.index.segment import Segment
-from railsearch.index.storage.manifest import FileEntry, SegmentEntry
+from railsearch.index.storage.manifest import FileEntry, SegmentEntry, metadata_file, segment_file
 from railsearch.similarity import ItemParts
 
-BYTES_PER_CHUNK = 2**24
+BYTES_PER_CHUNK = 2**20
 DTYPES = {
     "F64": torch.float64,
     "F32": torch.float32,
@@ -24,16 +22,7 @@ DTYPES = {
     "BF16": torch.bfloat16,
     "I64": torch.int64,
 }
-
-
-def segment_file(name: str) -> str:
-    """Where a segment's tensors are."""
-    return f"segments/{name}.safetensors"
-
-
-def metadata_file(name: str) -> str:
-    """Where a segment's metadata is."""
-    return f"metadata/{name}.arrow"
+NAMES = {dtype: name for name, dtype in DTYPES.items()}
 
 
 def write_segment(folder: Path, segment: Segment) -> dict[str, FileEntry]:
@@ -53,6 +42,8 @@ def write_segment(folder: Path, segment: Segment) -> dict[str, FileEntry]:
 def read_segment(folder: Path, entry: SegmentEntry) -> Segment:
     """Map a segment into memory; its files were checked before."""
     tensors = map_tensors(folder / segment_file(entry.name))
+    if len(tensors["ids"]) != entry.num_rows:
+        raise ValueError(f"it has {len(tensors['ids'])} rows but should have {entry.num_rows}")
     is_live = None
     if entry.tombstones is not None:
         is_live = torch.ones(entry.num_rows, dtype=torch.bool)  # (n,)
@@ -69,9 +60,23 @@ def read_segment(folder: Path, entry: SegmentEntry) -> Segment:
 
 
 def write_tensors(path: Path, tensors: dict[str, Tensor]) -> FileEntry:
-    """Write tensors durably, and say what the file is like."""
-    with new_file(path) as written:
-        safetensors.torch.save_file({name: tensor.cpu().contiguous() for name, tensor in tensors.items()}, written)
+    """Write tensors durably as a safetensors file, and say what it is like.
+
+    Written here and not by safetensors, whose `save_file` writes to a hidden name of its own, which a kill leaves
+    behind, and lets no other user read the file.
+    """
+    ordered = sorted(tensors.items(), key=lambda item: -item[1].element_size())  # so that each is aligned
+    header, offset = {}, 0
+    for name, tensor in ordered:
+        end = offset + tensor.nbytes
+        header[name] = {"dtype": NAMES[tensor.dtype], "shape": list(tensor.shape), "data_offsets": [offset, end]}
+        offset = end
+    text = json.dumps(header).encode()
+    text += b" " * (-len(text) % 8)
+    with new_file(path) as written, written.open("wb") as file:
+        file.write(len(text).to_bytes(8, "little") + text)
+        for _, tensor in ordered:
+            file.write(tensor.cpu().contiguous().flatten().view(torch.uint8).numpy().data)
     return describe(path)
 
 
@@ -90,13 +95,14 @@ def map_tensors(path: Path) -> dict[str, Tensor]:
 
 
 def describe(path: Path) -> FileEntry:
-    """Size and checksum of a file; xxh3 runs at the speed of memory, so that it can be checked at every open."""
-    digest = xxhash.xxh3_128()
-    size = path.stat().st_size
-    if size:
-        with path.open("rb") as file, mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ) as content:
-            view = memoryview(content)
-            for first in range(0, size, BYTES_PER_CHUNK):
-                digest.update(view[first : first + BYTES_PER_CHUNK])
-            view.release()
+    """Size and checksum of a file; xxh3 runs at the speed of memory, so that it can be checked at every open.
+
+    Read and not mapped: where a disk fails under a map, the process is killed.
+    """
+    digest, size = xxhash.xxh3_128(), 0
+    chunk = memoryview(bytearray(BYTES_PER_CHUNK))
+    with path.open("rb", buffering=0) as file:
+        while count := file.readinto(chunk):
+            digest.update(chunk[:count])
+            size += count
     return FileEntry(size, digest.hexdigest())

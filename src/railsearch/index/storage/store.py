@@ -18,12 +18,11 @@ import datetime as dt
 import errno
 import json
 import logging
+import re
 from collections.abc import Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
-
-from safetensors import SafetensorError
 
 from railsearch.errors import FingerprintError, IndexFolderError, ModelFolderError
 from railsearch.files import TEMPORARY, new_file
@@ -38,6 +37,7 @@ logger = logging.getLogger(__name__)
 CURRENT = "CURRENT"
 SIMILARITY = "similarity"
 FOLDERS = ("manifests", "segments", "tombstones", "metadata")
+MANIFEST_NAME = re.compile(r"[0-9]{8,}\.json")
 KEPT_VERSIONS = 3
 """Versions that stay: the newest and those before it. Older ones stay only as long as somebody reads them."""
 CHECKING_THREADS = 4
@@ -102,62 +102,95 @@ class Store:
 
     def read(self, version: int | None = None, known: Snapshot | None = None) -> Snapshot:
         """Open a version, the current one if none is named; what `known` has open already is not read again."""
-        if not self.path.is_dir():
-            raise IndexFolderError(f"{self.path} does not exist; build it with Index.build(..., path=...).")
-        for _ in range(100):
-            wanted = self.current_version() if version is None else version
-            try:
-                lock = ReaderLock(self.manifest_path(wanted))
-                break
-            except FileNotFoundError as error:
-                # A writer may have moved on and collected this version between the two reads.
-                if version is None and self.current_version() != wanted:
-                    continue
-                raise IndexFolderError(
-                    f"{self.manifest_path(wanted)} does not exist; versions in this folder: "
-                    f"{', '.join(map(str, self.versions())) or 'none'}."
-                ) from error
-            except OSError as error:
-                raise IndexFolderError(
-                    f"{self.manifest_path(wanted)} cannot be read ({error.strerror}); check permissions."
-                ) from error
-        else:
-            raise IndexFolderError(f"{self.path} changes faster than it can be opened; try again.")
-        manifest = Manifest.decode(lock.read(), self.manifest_path(wanted))
+        self._check_is_index()
+        if version is not None:
+            self._check_was_acknowledged(version)
+        lock, wanted = self._lock(version)
+        path = self.manifest_path(wanted)
+        manifest = Manifest.decode(lock.content, path)
         if manifest.version != wanted:
-            raise IndexFolderError(
-                f"{self.manifest_path(wanted)} is the manifest of version {manifest.version}; restore it from a copy."
-            )
+            raise IndexFolderError(f"{path} is the manifest of version {manifest.version}; restore it from a copy.")
         return self._open(manifest, lock, known)
 
     def current_version(self) -> int:
         """The version that was acknowledged last."""
         path = self.path / CURRENT
-        remedy = f"restore it, or open a version by its number (here: {', '.join(map(str, self.versions())) or 'none'})"
         try:
-            body = json.loads(unseal(path.read_bytes()))
-            version = body["version"]
+            version = json.loads(unseal(path.read_bytes()))["version"]
+            if type(version) is not int:
+                raise TypeError(version)
         except FileNotFoundError as error:
-            if not (self.path / "manifests").is_dir():
-                raise IndexFolderError(f"{self.path} is not a railsearch index; give another folder.") from error
-            raise IndexFolderError(f"{path} is missing; {remedy}.") from error
+            raise self._lost(path, "is missing") from error
         except OSError as error:
-            raise IndexFolderError(f"{path} cannot be read ({error.strerror}); check permissions.") from error
+            raise _unreadable(path, error) from error
         except (SealBrokenError, ValueError, KeyError, TypeError) as error:
-            raise IndexFolderError(f"{path} is damaged: its checksum does not hold; {remedy}.") from error
-        newer = [found for found in self.versions() if found > version]
-        if newer and not self._writer_lock.is_held():
-            logger.warning(
-                "%s: version %d was begun but never acknowledged; using version %d", self.path, newer[-1], version
-            )
-        return int(version)
+            raise self._lost(path, "is damaged: its checksum does not hold") from error
+        return version
 
     def versions(self) -> list[int]:
         """Versions that have a manifest, oldest first."""
         folder = self.path / "manifests"
-        if not folder.is_dir():
-            return []
-        return sorted(int(path.stem) for path in folder.iterdir() if path.suffix == ".json" and path.stem.isdigit())
+        try:
+            return sorted(int(path.stem) for path in folder.iterdir() if MANIFEST_NAME.fullmatch(path.name))
+        except OSError as error:
+            raise _unreadable(folder, error) from error
+
+    def _lock(self, version: int | None = None) -> tuple[ReaderLock, int]:
+        """Keep a version from being collected, the current one if none is named; gives its number too."""
+        for _ in range(100):
+            wanted = self._newest_version() if version is None else version
+            path = self.manifest_path(wanted)
+            try:
+                return ReaderLock(path), wanted
+            except FileNotFoundError as error:
+                # A writer may have moved on and collected this version between the two reads.
+                if version is None and self.current_version() != wanted:
+                    continue
+                raise IndexFolderError(
+                    f"{path} does not exist; versions in this folder: {_listed(self.versions())}."
+                ) from error
+            except OSError as error:
+                raise _unreadable(path, error) from error
+        raise IndexFolderError(f"{self.path} changes faster than it can be opened; try again.")
+
+    def _lost(self, path: Path, state: str) -> IndexFolderError:
+        versions = _listed(self.versions())
+        return IndexFolderError(f"{path} {state}; restore it, or open a version by its number (here: {versions}).")
+
+    def _newest_version(self) -> int:
+        """The version that was acknowledged last; says so loudly where a later one was begun."""
+        version = self.current_version()
+        newer = [found for found in self.versions() if found > version]
+        # A writer that was at work may be done by now: the lock is free, and CURRENT has moved on.
+        if newer and not self._writer_lock.is_held() and self.current_version() == version:
+            logger.warning(
+                "%s: version %d was begun but never acknowledged; using version %d", self.path, newer[-1], version
+            )
+        return version
+
+    def _check_is_index(self) -> None:
+        try:
+            is_there, is_folder = self.path.exists(), self.path.is_dir()
+            is_index = is_folder and (self.path / "manifests").is_dir()
+        except OSError as error:
+            raise _unreadable(self.path, error) from error
+        if not is_there:
+            raise IndexFolderError(f"{self.path} does not exist; build it with Index.build(..., path=...).")
+        if not is_folder:
+            raise IndexFolderError(f"{self.path} is a file; give the folder of an index.")
+        if not is_index:
+            raise IndexFolderError(f"{self.path} is not a railsearch index; give another folder.")
+
+    def _check_was_acknowledged(self, version: int) -> None:
+        try:
+            current = self.current_version()
+        except IndexFolderError:
+            return  # to open a version by its number is the remedy for this
+        if version > current:
+            raise IndexFolderError(
+                f"version {version} of {self.path} was never acknowledged; the newest is {current} "
+                f"(here: {_listed([found for found in self.versions() if found <= current])})."
+            )
 
     @contextlib.contextmanager
     def writing(self, purpose: str, known: Snapshot) -> Iterator["Writer"]:
@@ -166,7 +199,13 @@ class Store:
             snapshot = known
             if self.current_version() != known.manifest.version:
                 snapshot = self.read(known=known)
-            yield Writer(self, snapshot.manifest, snapshot.segments)
+            try:
+                yield Writer(self, snapshot.manifest, snapshot.segments)
+            except BaseException:
+                # What was written for nothing takes room, which may be what was missing.
+                with contextlib.suppress(OSError, IndexFolderError):
+                    _collect(self, self.current_version())
+                raise
 
     def verify(self) -> Verification:
         """Read every file of every version anew."""
@@ -174,21 +213,26 @@ class Store:
             raise IndexFolderError(f"{self.path} does not exist; give an index folder.")
         problems: list[str] = []
         entries: dict[str, FileEntry] = {}
-        versions = self.versions()
+        locks: list[ReaderLock] = []  # so that nothing is collected while we look
+        versions = []
         try:
-            current = self.current_version()
-            versions = [version for version in versions if version <= current]
-            if current not in versions:
-                problems.append(f"{self.manifest_path(current)} does not exist")
+            lock, current = self._lock()
+            locks.append(lock)
+            found = [version for version in self.versions() if version <= current]
         except IndexFolderError as error:
             problems.append(str(error))
-        for version in versions:
+            found = self.versions()
+        for version in found:
             path = self.manifest_path(version)
             try:
-                entries |= Manifest.decode(path.read_bytes(), path).files
+                locks.append(ReaderLock(path))
+                versions.append(version)
+                entries |= Manifest.decode(locks[-1].content, path).files
             except FileNotFoundError:
-                continue  # collected while we looked
-            except (OSError, IndexFolderError) as error:
+                continue  # collected just now
+            except OSError as error:
+                problems.append(str(_unreadable(path, error)))
+            except IndexFolderError as error:
                 problems.append(str(error))
         for name, entry in sorted(entries.items()):
             try:
@@ -196,7 +240,7 @@ class Store:
             except IndexFolderError as error:
                 problems.append(str(error))
         num_bytes = sum(entry.size for entry in entries.values())
-        return Verification(tuple(versions), len(entries), num_bytes, tuple(problems))
+        return Verification(tuple(versions), len(entries), num_bytes, tuple(dict.fromkeys(problems)))
 
     def _open(self, manifest: Manifest, lock: ReaderLock, known: Snapshot | None) -> Snapshot:
         checked = {} if known is None else known.manifest.files
@@ -246,7 +290,7 @@ class Store:
         except FileNotFoundError as error:
             raise IndexFolderError(f"{path} is missing; restore it from a copy.") from error
         except OSError as error:
-            raise IndexFolderError(f"{path} cannot be read ({error.strerror}); check permissions and disk.") from error
+            raise _unreadable(path, error) from error
         if found != entry:
             raise IndexFolderError(f"{path} is damaged: its checksum does not hold; restore it from a copy.")
 
@@ -285,6 +329,7 @@ class Writer:
                     rows = (~segment.is_live).nonzero().flatten()  # (m,)
                     self._files[tombstones] = write_tensors(folder / tombstones, {"rows": rows})
                 entries.append(_entry(segment, tombstones))
+            needed = {file for entry in entries for file in entry.files}
             files = base.files | self._files
             manifest = Manifest(
                 version=version,
@@ -295,13 +340,23 @@ class Writer:
                 precision=base.precision,
                 num_items=sum(len(segment.live_rows) for segment in segments),
                 segments=tuple(entries),
-                files={name: entry for name, entry in files.items() if _is_named(name, entries)},
+                files={
+                    name: entry for name, entry in files.items() if name in needed or name.startswith(f"{SIMILARITY}/")
+                },
                 tuned=dict(base.tuned if tuned is None else tuned),
             )
             with new_file(self._store.manifest_path(version)) as written:
                 written.write_bytes(manifest.encode())
-            with new_file(folder / CURRENT) as written:
-                written.write_bytes(seal(json.dumps({"version": version}) + "\n"))
+            try:
+                with new_file(folder / CURRENT) as written:
+                    written.write_bytes(seal(json.dumps({"version": version}) + "\n"))
+            except OSError as error:
+                if not base.version or self._store.current_version() != version:
+                    raise
+                raise IndexFolderError(
+                    f"version {version} of {folder} is in place, but whether it would outlive a power failure is not "
+                    f"certain ({error.strerror}); check the disk, and call refresh() to go on."
+                ) from error
         try:
             _collect(self._store, version)
         except (OSError, IndexFolderError) as error:
@@ -309,16 +364,16 @@ class Writer:
         return manifest
 
 
+def _listed(versions: Sequence[int]) -> str:
+    return ", ".join(map(str, versions)) or "none"
+
+
+def _unreadable(path: Path, error: OSError) -> IndexFolderError:
+    return IndexFolderError(f"{path} cannot be read ({error.strerror}); check permissions and disk.")
+
+
 def _entry(segment: Segment, tombstones: str | None) -> SegmentEntry:
     return SegmentEntry(segment.name, len(segment), segment.longest, tombstones, segment.metadata is not None)
-
-
-def _is_named(file: str, entries: Sequence[SegmentEntry]) -> bool:
-    """Whether a version with these segments needs a file."""
-    folder, _, name = file.partition("/")
-    if folder == "tombstones":
-        return any(entry.tombstones == file for entry in entries)
-    return folder == SIMILARITY or any(entry.name == name.partition(".")[0] for entry in entries)
 
 
 def _collect(store: Store, current: int) -> None:
@@ -336,6 +391,8 @@ def _collect(store: Store, current: int) -> None:
             is_ours = path.suffix in {".safetensors", ".arrow"} and f"{folder}/{path.name}" not in named
             if is_ours or path.suffix == TEMPORARY:
                 path.unlink(missing_ok=True)
+    for path in store.path.glob(f"{CURRENT}.*{TEMPORARY}"):
+        path.unlink(missing_ok=True)
 
 
 @contextlib.contextmanager
@@ -347,10 +404,5 @@ def _said_plainly(folder: Path) -> Iterator[None]:
         remedy = "free some space" if error.errno in {errno.ENOSPC, errno.EDQUOT} else "check permissions and disk"
         raise IndexFolderError(
             f"{folder} cannot be written ({error.strerror}: {error.filename or 'a file'}); {remedy} and try again. "
-            "The version before is as it was."
-        ) from error
-    except SafetensorError as error:
-        raise IndexFolderError(
-            f"{folder} cannot be written ({error}); free some space, check permissions, and try again. "
             "The version before is as it was."
         ) from error
