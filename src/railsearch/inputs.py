@@ -1,9 +1,11 @@
 """Turns what users bring (arrays, tensors, lists) into checked tensors, or says what is wrong with it."""
 
+import os
 import threading
 import warnings
 from collections.abc import Sequence
 from enum import StrEnum
+from pathlib import Path
 from typing import TypeAlias, TypeVar
 
 import numpy as np
@@ -167,6 +169,13 @@ def as_id_lists(lists: ArrayLike | Sequence[object], *, name: str, count: int) -
                 f"{name}[{query}] has shape {tuple(checked[-1].shape)}; give one flat list of ids for each query."
             )
     return checked
+
+
+def as_path(path: object) -> Path:
+    """Check that the value names a file or folder, and give it whole."""
+    if not isinstance(path, (str, os.PathLike)) or not str(path):
+        raise InvalidInputError(f"path is {path!r}; give the name of a folder.")
+    return Path(path).resolve()
 
 
 def as_choice(choices: type[Choice], value: str, *, name: str) -> Choice:

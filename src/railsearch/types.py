@@ -76,6 +76,10 @@ class SearchResult:
         )
         return frame if self.lookup is None else frame.hstack(self.lookup(ids))
 
+    def __reduce__(self) -> tuple[object, ...]:
+        """Metadata stay behind when a result is pickled; take `to_frame()` along for those."""
+        return type(self), (self.ids, self.scores, self.ceiling, self.num_scored)
+
     def __iter__(self) -> Iterator[Tensor]:
         yield self.scores
         yield self.ids
@@ -118,3 +122,14 @@ class ItemBatch:
     """One integer a row; counted on where all batches leave them out."""
     metadata: object = None
     """A table with one row for each item."""
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class ItemBatches:
+    """Batches that can be gone through once, and how many items they bring, for a progress bar."""
+
+    batches: Iterator[ItemBatch]
+    num_items: int
+
+    def __iter__(self) -> Iterator[ItemBatch]:
+        return self.batches

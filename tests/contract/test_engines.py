@@ -2,6 +2,7 @@
 
 import sys
 from dataclasses import dataclass
+from pathlib import Path
 
 import pytest
 import torch
@@ -181,6 +182,38 @@ def test_more_effort_finds_more(kind: str) -> None:
         hits.append(int((found.scores >= expected.kth_score[:, None] - 1e-4).sum()))
     assert hits[0] <= hits[1] <= hits[2]
     assert hits[2] > 0.95 * expected.ids.numel()
+
+
+def test_tune_asks_an_engine_only_for_what_it_can_give() -> None:
+    similarity, items, _ = make_world("random", 600, seed=0)
+    queries = torch.randn(64, 6, generator=torch.Generator().manual_seed(0))
+    index = Index.build(similarity, items, engine=AtMost(30))
+    report = index.tune(queries, 5, target_recall=0.5)
+    assert index.search(queries[:3], 5).ids.shape == (3, 5)
+    assert any("Average" in str(row.strategy) for row in report.rows)
+
+
+def test_a_choice_holds_for_its_engine_only(tmp_path: Path) -> None:
+    similarity, items, _ = make_world("random", 600, seed=0)
+    queries = torch.randn(64, 6, generator=torch.Generator().manual_seed(0))
+    Index.build(similarity, items, path=tmp_path / "index").tune(queries, 5, target_recall=0.2)
+    other = Index.open(tmp_path / "index", engine=Faiss("hnsw"))
+    assert bool(other.search(queries, 5).is_exact.all())  # nothing was tuned for this engine: brute force
+
+
+@pytest.mark.parametrize("fault", ["half precision", "strides", "unhashable", "bias"])
+def test_the_contract_test_notices_what_an_index_would_give(fault: str) -> None:
+    class Narrow:
+        is_exact, supports_threshold, max_n = True, False, None
+        __hash__ = None if fault == "unhashable" else object.__hash__  # type: ignore[assignment]
+
+        def build(self, vectors: Tensor) -> FlatTable:
+            assert fault != "half precision" or vectors.dtype == torch.float32
+            assert fault != "strides" or vectors.is_contiguous()
+            return FlatTable(vectors + 5e-5 if fault == "bias" else vectors)
+
+    with pytest.raises(AssertionError):
+        check_engine(Narrow())
 
 
 def test_wrong_engines(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -1,12 +1,19 @@
 """Index and strategies against brute force over fp64 scores, with ids, exclusions and bad input."""
 
+import copy
+import threading
+from pathlib import Path
+
 import numpy as np
+import polars as pl
 import pytest
 import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
 from railsearch import (
+    Adaptive,
+    Average,
     BruteForce,
     DotProduct,
     FingerprintError,
@@ -14,6 +21,8 @@ from railsearch import (
     InvalidInputError,
     MixtureOfLogits,
     NotEnoughItemsError,
+    PerComponent,
+    TwoPass,
     fingerprint,
 )
 from railsearch.similarity import ItemParts, QueryParts, Similarity
@@ -381,3 +390,102 @@ def test_foreign_parts_are_refused(items: torch.Tensor, queries: torch.Tensor) -
     assert torch.equal(index.search(double, 3).ids, index.search(queries, 3).ids)
     from_double = Index.build(mol, ItemParts(parts.components.double(), parts.gate.half()))
     assert torch.equal(from_double.search(queries, 1).ids, index.search(queries, 1).ids)
+
+
+def test_threads_that_change_one_index_wait_for_each_other(items: torch.Tensor, tmp_path: Path) -> None:
+    for path in (None, tmp_path / "index"):
+        index = Index.build(DotProduct(dim=6), items, path=path)
+        errors = []
+
+        def add(place: int, index: Index = index, errors: list[Exception] = errors) -> None:
+            try:
+                for number in range(5):
+                    index.add(torch.ones(1, 6), [1000 + 100 * place + number])
+            except InvalidInputError as error:
+                errors.append(error)
+
+        threads = [threading.Thread(target=add, args=(place,)) for place in range(3)]
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join()
+        assert not errors
+        assert len(index) == NUM_ITEMS + 15
+
+
+def test_autocast_changes_no_answer(items: torch.Tensor, queries: torch.Tensor) -> None:
+    mol = MixtureOfLogits(
+        num_query_components=2, num_item_components=3, component_dim=2, gate_inputs=["pair"], gate_dim=8, seed=0,
+        query_projection="ready", item_projection="ready",
+    )  # fmt: skip
+    ready_items, ready_queries = items.view(-1, 3, 2), queries[:, :4].reshape(-1, 2, 2)
+    expected = Index.build(mol, ready_items).search(ready_queries, 5)
+    with torch.autocast("cpu", torch.bfloat16):
+        index = Index.build(mol, ready_items)
+        assert index.describe()["precision"] == "float32"
+        for strategy in (BruteForce(), TwoPass()):
+            found = index.search(ready_queries, 5, strategy)
+            torch.testing.assert_close(found.scores, expected.scores)
+            assert torch.equal(found.ids, expected.ids)
+        index.add(ready_items[:1])
+        assert index.explain(ready_queries[0], int(found.ids[0, 0])).score == pytest.approx(float(found.scores[0, 0]))
+
+
+@pytest.mark.parametrize("precision", ["fp32", "fp16", "bf16"])
+def test_models_in_double_precision(items: torch.Tensor, queries: torch.Tensor, precision: str) -> None:
+    mol = make_similarity("mixture").double()
+    index = Index.build(mol, items.double(), precision=precision)
+    expected = index.search(queries, 5)
+    for strategy in (TwoPass(), PerComponent(4), Average(10)):
+        found = index.search(queries, 5, strategy)
+        assert found.ids.shape == expected.ids.shape
+    assert torch.equal(index.search(queries, 5, TwoPass()).ids, expected.ids)
+
+
+def test_filters_that_leave_few_are_exact_too(queries: torch.Tensor, generator: torch.Generator) -> None:
+    index = Index.build(
+        DotProduct(dim=6), torch.randn(400, 6, generator=generator), torch.randperm(400, generator=generator)
+    )
+    index.add(torch.randn(30, 6, generator=generator))
+    index.remove([7, 8])
+    for num_allowed in (3, 60, 300):
+        allow = torch.randperm(430, generator=generator)[:num_allowed]
+        exclude = [allow[:2].tolist(), [], [5, 6]]
+        found = index.search(queries, 3, exclude=exclude, allow=allow, pad=True)
+        everything = index.search(queries, 428).ids.tolist()
+        for query, ranked in enumerate(everything):
+            wanted = [item for item in ranked if item in set(allow.tolist()) - set(exclude[query])][:3]
+            assert [item for item in found.ids[query].tolist() if item >= 0] == wanted
+        assert bool((found.num_scored <= num_allowed).all())
+    assert index.search(queries, 3, allow=[], pad=True).ids.tolist() == [[-1] * 3] * 3
+
+
+def test_results_can_be_pickled(items: torch.Tensor, queries: torch.Tensor) -> None:
+    index = Index.build(DotProduct(dim=6), items, metadata=pl.DataFrame({"row": range(NUM_ITEMS)}))
+    result = index.search(queries, 3)
+    again = copy.deepcopy(result)
+    assert torch.equal(again.ids, result.ids)
+    assert again.to_frame().equals(result.to_frame().drop("row"))
+
+
+@pytest.mark.parametrize("strategy", [BruteForce(), TwoPass(), Adaptive(), Adaptive(5.0), Adaptive(0.0, 100)], ids=str)
+def test_ties_do_not_depend_on_segments(
+    strategy: Adaptive, generator: torch.Generator, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("railsearch.index.changes.SMALL", 0)
+    items = torch.randint(-1, 2, (300, 4), generator=generator).float()  # summed without rounding, with many ties
+    queries = torch.randint(-1, 2, (16, 4), generator=generator).float()
+    ids = torch.randperm(300, generator=generator)
+    whole, pieces = Index.build(DotProduct(dim=4), items, ids), Index.build(DotProduct(dim=4), items[:100], ids[:100])
+    pieces.add(items[100:250], ids[100:250])
+    pieces.add(items[250:], ids[250:])
+    assert pieces.num_segments == 3
+    expected, found = whole.search(queries, 7, strategy), pieces.search(queries, 7, strategy)
+    assert torch.equal(found.ids, expected.ids)
+    assert torch.equal(found.scores, expected.scores)
+
+
+def test_wrong_paths() -> None:
+    for path in (5, "", None):
+        with pytest.raises(InvalidInputError, match="give the name of a folder"):
+            Index.open(path)

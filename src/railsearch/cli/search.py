@@ -5,7 +5,9 @@ import math
 from pathlib import Path
 from typing import Annotated
 
+import polars as pl
 import typer
+from polars import DataFrame
 from rich.console import Console
 from rich.table import Table
 from rich.text import Text
@@ -77,13 +79,13 @@ def search(
 
 
 def _as_json(result: SearchResult, rows: list[int], explanations: list[Explanation | None]) -> list[dict[str, object]]:
-    frame = result.to_frame()
+    by_query = _by_query(result)
     answers: list[dict[str, object]] = []
     for place, (row, explanation) in enumerate(zip(rows, explanations, strict=True)):
         gap = float(result.gap[place])
         answer: dict[str, object] = {
             "row": row,
-            "items": json.loads(frame.filter(frame["query"] == place).drop("query").write_json()),
+            "items": json.loads(by_query[place].write_json()) if place in by_query else [],
             "is_exact": bool(result.is_exact[place]),
             "gap": gap if math.isfinite(gap) else None,
             "num_certified": int(result.num_certified[place]),
@@ -103,9 +105,9 @@ def _as_json(result: SearchResult, rows: list[int], explanations: list[Explanati
 def _print(
     result: SearchResult, rows: list[int], explanations: list[Explanation | None], num_items: int, console: Console
 ) -> None:
-    frame = result.to_frame()
+    by_query = _by_query(result)
     for place, (row, explanation) in enumerate(zip(rows, explanations, strict=True)):
-        own = frame.filter(frame["query"] == place).drop("query")
+        own = by_query.get(place, result.to_frame()[:0].drop("query"))
         table = Table(title=f"query {row}", title_justify="left")
         for name in own.columns:
             table.add_column(name, justify="right" if name in {"rank", "id", "score"} else "left")
@@ -118,6 +120,14 @@ def _print(
             console.print(f"  why item {explanation.item_id}: weight x score of each pair of components")
             weights, scores = explanation.gate_weights.tolist(), explanation.component_scores.tolist()
             console.print(heat_map(weights, scores), soft_wrap=True)
+
+
+def _by_query(result: SearchResult) -> "dict[int, DataFrame]":
+    """The items of each query that has any; bytes as text, which JSON and a terminal need."""
+    frame = result.to_frame()
+    binary = [name for name, kind in frame.schema.items() if kind == pl.Binary]
+    parts = frame.with_columns(pl.col(binary).bin.encode("base64")).partition_by("query", as_dict=True)
+    return {int(key[0]): part.drop("query") for key, part in parts.items()}
 
 
 def _certificate(result: SearchResult, place: int) -> str:

@@ -9,7 +9,7 @@ import numpy.typing as npt
 
 from railsearch.errors import InvalidInputError
 from railsearch.inputs import check_count
-from railsearch.types import ItemBatch
+from railsearch.types import ItemBatch, ItemBatches
 
 if TYPE_CHECKING:
     from polars import DataFrame, DataType, LazyFrame, Series
@@ -39,7 +39,7 @@ def read_items(
     id_column: str = "id",
     embedding_column: str = "embedding",
     batch_size: int = 65_536,
-) -> Iterator[ItemBatch]:
+) -> ItemBatches:
     """Read items batch by batch, so that a file may be larger than memory.
 
     Args:
@@ -66,17 +66,18 @@ def read_queries(path: str | Path, *, embedding_column: str = "embedding") -> np
     """Read query embeddings: a .npy array, or the column of embeddings of a Parquet or Arrow table."""
     file = _existing(path)
     if file.suffix == ".npy":
-        return read_array(file)
-    frame = _scan(file).collect()
+        array = read_array(file)
+        if array.ndim < 2:
+            raise InvalidInputError(f"{file} has shape {array.shape}; give an array of embeddings (B, D).")
+        return array
+    frame = _collected(_scan(file), file)
     return _embeddings(_column(frame, embedding_column, file), file)
 
 
-def _array_batches(
-    file: Path, ids: str | Path | None, metadata: str | Path | None, batch_size: int
-) -> Iterator[ItemBatch]:
+def _array_batches(file: Path, ids: str | Path | None, metadata: str | Path | None, batch_size: int) -> ItemBatches:
     array = read_array(file)
     known_ids = None if ids is None else read_array(ids)
-    table = None if metadata is None else _scan(_existing(metadata)).collect()
+    table = None if metadata is None else _collected(_scan(_existing(metadata)), metadata)
     if array.ndim == 0:
         raise InvalidInputError(f"{file} holds a single number; give an array of embeddings (N, D).")
     for name, given in ((ids, known_ids), (metadata, table)):
@@ -84,7 +85,7 @@ def _array_batches(
             raise InvalidInputError(
                 f"{name} has {len(given)} rows but {file} has {len(array)}; give one for each item."
             )
-    return (
+    batches = (
         ItemBatch(
             array[first : first + batch_size],
             None if known_ids is None else known_ids[first : first + batch_size],
@@ -92,24 +93,29 @@ def _array_batches(
         )
         for first in range(0, len(array), batch_size)
     )
+    return ItemBatches(batches, len(array))
 
 
-def _table_batches(file: Path, id_column: str, embedding_column: str, batch_size: int) -> Iterator[ItemBatch]:
+def _table_batches(file: Path, id_column: str, embedding_column: str, batch_size: int) -> ItemBatches:
+    import polars as pl  # noqa: PLC0415
+
     table = _scan(file)
-    _column(table.head(1).collect(), embedding_column, file)
+    _column(_collected(table.head(1), file), embedding_column, file)
+    num_items = int(_collected(table.select(pl.len()), file).item())
 
     def batches() -> Iterator[ItemBatch]:
         first = 0
-        for frame in table.collect_batches(chunk_size=batch_size, maintain_order=True):
+        while first < num_items:
+            frame = _collected(table.slice(first, batch_size), file)
             others = frame.drop(embedding_column, id_column, strict=False)
             yield ItemBatch(
                 _embeddings(frame[embedding_column], file, first),
                 frame[id_column].to_numpy() if id_column in frame.columns else None,
                 others if others.width else None,
             )
-            first += len(frame)
+            first += batch_size
 
-    return batches()
+    return ItemBatches(batches(), num_items)
 
 
 def _embeddings(column: "Series", file: Path, first_row: int = 0) -> npt.NDArray[np.generic]:
@@ -154,6 +160,15 @@ def _column(frame: "DataFrame", name: str, file: Path) -> "Series":
     if name not in frame.columns:
         raise InvalidInputError(f"{file} has no column {name!r}; its columns are: {', '.join(frame.columns)}.")
     return frame[name]
+
+
+def _collected(table: "LazyFrame", file: object) -> "DataFrame":
+    import polars as pl  # noqa: PLC0415
+
+    try:
+        return table.collect()
+    except (pl.exceptions.PolarsError, OSError, ValueError) as error:
+        raise InvalidInputError(f"{file} cannot be read as a table ({error}); write it anew.") from error
 
 
 def _scan(file: Path) -> "LazyFrame":

@@ -1,7 +1,7 @@
 """From what users bring to segments: items are checked, their side of the similarity is computed, and ids are given."""
 
 import copy
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import TypeAlias
 
@@ -9,33 +9,35 @@ import torch
 from torch import Tensor
 
 from railsearch.errors import FingerprintError, InvalidInputError
-from railsearch.index.metadata import Metadata, as_metadata, check_columns, stack
+from railsearch.index.metadata import Metadata, as_metadata, fit_columns, stack
 from railsearch.index.segment import Segment
 from railsearch.inputs import ArrayLike, as_embeddings, as_ids, check_finite
 from railsearch.scoring import compute_item_parts
 from railsearch.similarity import ItemParts, QueryParts, Similarity
-from railsearch.types import ItemBatch
+from railsearch.types import ItemBatch, ItemBatches
 
 SEGMENT_BYTES = 2**28
 """How much of a big build is held in memory before it is written as a segment."""
 
-Items: TypeAlias = "ArrayLike | ItemParts | ItemBatch | Iterable[ItemBatch]"
+LARGEST_ID = 2**63 - 1
+
+Items: TypeAlias = "ArrayLike | ItemParts | ItemBatch | ItemBatches | Iterator[ItemBatch] | Sequence[ItemBatch]"
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class CheckedBatch:
-    """Items, ids and metadata that fit together."""
+class Piece:
+    """The item side of a few items: their own memory, whatever happens to the batch that they came in."""
 
-    items: Tensor | ItemParts
     ids: Tensor  # (n,)
+    parts: ItemParts
     metadata: Metadata | None
 
     def __len__(self) -> int:
-        return len(self.items)
+        return len(self.ids)
 
-    def __getitem__(self, rows: slice) -> "CheckedBatch":
+    def __getitem__(self, rows: slice) -> "Piece":
         metadata = None if self.metadata is None else Metadata(self.metadata.frame[rows])
-        return CheckedBatch(self.items[rows], self.ids[rows], metadata)
+        return Piece(self.ids[rows], self.parts[rows], metadata)
 
 
 def prepare_similarity(similarity: Similarity) -> Similarity:
@@ -85,7 +87,7 @@ def check_parts(
 
 
 class SegmentBuilder:
-    """Turns batches into segments, holding no more than one segment in memory."""
+    """Turns what users bring into segments, holding no more in memory than one segment and one batch."""
 
     def __init__(
         self,
@@ -101,22 +103,6 @@ class SegmentBuilder:
         self._on_rows = on_rows
         self._expected = one_item(similarity)
 
-    def check(self, items: Items, ids: object, metadata: object, *, first_id: int) -> Iterator[CheckedBatch]:
-        """Check what was given: arrays at once, before any work; batches as they come."""
-        if isinstance(items, ItemBatch):
-            items = [items]
-        if not _is_batches(items):
-            batches = [self._checked(ItemBatch(items, ids, metadata), first_id)]
-            return iter(batches)
-        if ids is not None or metadata is not None:
-            raise InvalidInputError("items come in batches, which bring their ids and metadata themselves.")
-        return self._check_batches(items, first_id)  # type: ignore[arg-type]  # which _is_batches has seen to
-
-    def build(self, batches: Iterable[CheckedBatch], *, rows_per_segment: int | None) -> Iterator[Segment]:
-        """Compute the item side, and give a segment whenever there are enough rows for one."""
-        for batch in batches if rows_per_segment is None else _regroup(batches, rows_per_segment):
-            yield Segment.build(batch.ids, self._parts(batch), batch.metadata)
-
     @property
     def rows_per_segment(self) -> int:
         """How many rows have room in the memory that a build may take."""
@@ -124,7 +110,25 @@ class SegmentBuilder:
         num_values = components[0].numel() + components.shape[-1] + (0 if gate is None else gate[0].numel())
         return max(1, SEGMENT_BYTES // (4 * num_values))
 
-    def _check_batches(self, batches: Iterable[object], first_id: int) -> Iterator[CheckedBatch]:
+    def build(
+        self, items: Items, ids: object, metadata: object, *, rows_per_segment: int | None, first_id: int | None
+    ) -> Iterator[Segment]:
+        """Give segments of so many rows, or a single one; arrays are checked at once, batches as they come.
+
+        `first_id` is where ids are counted from if they are left out; None if they must not be.
+        """
+        if isinstance(items, ItemBatch):
+            items, ids, metadata = items.items, items.ids, items.metadata  # type: ignore[assignment]
+        if _is_batches(items):
+            if ids is not None or metadata is not None:
+                raise InvalidInputError("items come in batches, which bring their ids and metadata themselves.")
+            batches = self._check_batches(items, first_id)  # type: ignore[arg-type]  # which _is_batches has seen to
+        else:
+            batches = iter([self._checked(ItemBatch(items, ids, metadata), first_id)])
+        pieces = self._pieces(batches, rows_per_segment)
+        return (Segment.build(piece.ids, piece.parts, piece.metadata) for piece in _regroup(pieces, rows_per_segment))
+
+    def _check_batches(self, batches: Iterable[object], first_id: int | None) -> Iterator["_Checked"]:
         has_ids, first_row = None, 0
         for number, batch in enumerate(batches):
             if not isinstance(batch, ItemBatch):
@@ -136,10 +140,11 @@ class SegmentBuilder:
                 checked = self._checked(batch, first_id)
             except InvalidInputError as error:
                 raise InvalidInputError(f"batch {number} of items, from row {first_row} on: {error}") from error
-            first_id, first_row = first_id + len(checked), first_row + len(checked)
+            first_row += len(checked.ids)
+            first_id = None if first_id is None else first_id + len(checked.ids)
             yield checked
 
-    def _checked(self, batch: ItemBatch, first_id: int) -> CheckedBatch:
+    def _checked(self, batch: ItemBatch, first_id: int | None) -> "_Checked":
         items: Tensor | ItemParts
         if isinstance(batch.items, ItemParts):
             check_parts(batch.items, self._expected, name="item", models=self._models)
@@ -148,27 +153,53 @@ class SegmentBuilder:
             items = as_embeddings(batch.items, name="items", shape=self._similarity.item_shape)  # type: ignore[arg-type]
         if len(items) == 0:
             raise InvalidInputError("items holds 0 rows; give at least 1 item.")
-        ids = (
-            torch.arange(first_id, first_id + len(items)) if batch.ids is None else as_ids(batch.ids, count=len(items))  # type: ignore[arg-type]
-        )
+        if batch.ids is not None:
+            ids = as_ids(batch.ids, count=len(items))  # type: ignore[arg-type]
+        elif first_id is None:
+            raise InvalidInputError("ids was left out; say which items to replace, or use add.")
+        elif first_id + len(items) > LARGEST_ID:
+            raise InvalidInputError(f"ids was left out but the greatest id there is, {first_id - 1}, leaves no room.")
+        else:
+            ids = torch.arange(first_id, first_id + len(items))
         metadata = None if batch.metadata is None else as_metadata(batch.metadata, count=len(items))
-        return CheckedBatch(items, ids, metadata)
+        return _Checked(items, ids, metadata)
 
-    def _parts(self, batch: CheckedBatch) -> ItemParts:
+    def _pieces(self, batches: Iterable["_Checked"], rows_per_segment: int | None) -> Iterator[Piece]:
+        """Compute the item side of batches as they come; all have the columns of the first."""
+        known: Metadata | None = None
+        for number, batch in enumerate(batches):
+            if number == 0:
+                known = batch.metadata
+            metadata = fit_columns(batch.metadata, known)
+            step = len(batch.ids) if rows_per_segment is None else rows_per_segment
+            for first in range(0, len(batch.ids), step):
+                rows = slice(first, first + step)
+                own = None if metadata is None else Metadata(metadata.frame[rows])
+                yield Piece(batch.ids[rows], self._parts(batch.items[rows]), own)
+
+    def _parts(self, items: Tensor | ItemParts) -> ItemParts:
         like = self._expected.components
-        if isinstance(batch.items, ItemParts):
-            given = batch.items
-            gate = None if given.gate is None else given.gate.detach().to(like, copy=True)
-            parts = ItemParts(given.components.detach().to(like, copy=True), gate)
+        if isinstance(items, ItemParts):
+            gate = None if items.gate is None else items.gate.detach().to(like, copy=True)
+            parts = ItemParts(items.components.detach().to(like, copy=True), gate)
             self._on_rows(len(parts))
         else:
-            parts = compute_item_parts(self._similarity, batch.items, on_rows=self._on_rows)
+            parts = compute_item_parts(self._similarity, items, on_rows=self._on_rows)
         if self._dtype is not None:
             parts = parts.to(self._dtype)
         for name, part in (("item components", parts.components), ("item gate", parts.gate)):
             if part is not None:
                 check_finite(part, name=name)
         return ItemParts(parts.components, parts.gate)
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class _Checked:
+    """Items, ids and metadata that fit together."""
+
+    items: Tensor | ItemParts
+    ids: Tensor  # (n,)
+    metadata: Metadata | None
 
 
 class SeenIds:
@@ -192,45 +223,36 @@ class SeenIds:
 
 
 def _is_batches(items: object) -> bool:
-    if isinstance(items, Iterator):
+    if isinstance(items, (Iterator, ItemBatches)):
         return True
     return isinstance(items, (list, tuple)) and bool(items) and isinstance(items[0], ItemBatch)
 
 
-def _regroup(batches: Iterable[CheckedBatch], size: int) -> Iterator[CheckedBatch]:
-    """Cut and join batches so that each but the last has `size` rows."""
-    waiting: list[CheckedBatch] = []
-    for batch in batches:
+def _regroup(pieces: Iterable[Piece], size: int | None) -> Iterator[Piece]:
+    """Cut and join pieces so that each but the last has `size` rows; without a size, into one."""
+    waiting: list[Piece] = []
+    num_waiting = 0
+    for piece in pieces:
         first = 0
-        while first < len(batch):
-            taken = batch[first : first + size - sum(map(len, waiting))]
+        while first < len(piece):
+            taken = piece if size is None else piece[first : first + size - num_waiting]
             waiting.append(taken)
+            num_waiting += len(taken)
             first += len(taken)
-            if sum(map(len, waiting)) == size:
+            if num_waiting == size:
                 yield _joined(waiting)
-                waiting = []
+                waiting, num_waiting = [], 0
     if waiting:
         yield _joined(waiting)
 
 
-def _joined(batches: list[CheckedBatch]) -> CheckedBatch:
-    if len(batches) == 1:
-        return batches[0]
-    for batch in batches[1:]:
-        check_columns(batch.metadata, batches[0].metadata)
-    frame = stack([batch.metadata.frame for batch in batches if batch.metadata is not None])
-    metadata = None if frame is None else Metadata(frame)
-    parts = [batch.items for batch in batches if isinstance(batch.items, ItemParts)]
-    tensors = [batch.items for batch in batches if isinstance(batch.items, Tensor)]
-    if parts and tensors:
-        raise InvalidInputError("some batches hold embeddings and some hold item parts; give one kind.")
-    items: Tensor | ItemParts
-    if parts:
-        gates = [part.gate for part in parts if part.gate is not None]
-        items = ItemParts(torch.cat([part.components for part in parts]), torch.cat(gates) if gates else None)
-    else:
-        items = torch.cat(tensors)
-    return CheckedBatch(items, torch.cat([batch.ids for batch in batches]), metadata)
+def _joined(pieces: list[Piece]) -> Piece:
+    if len(pieces) == 1:
+        return pieces[0]
+    frame = stack([piece.metadata.frame for piece in pieces if piece.metadata is not None])
+    gates = [piece.parts.gate for piece in pieces if piece.parts.gate is not None]
+    parts = ItemParts(torch.cat([piece.parts.components for piece in pieces]), torch.cat(gates) if gates else None)
+    return Piece(torch.cat([piece.ids for piece in pieces]), parts, None if frame is None else Metadata(frame))
 
 
 def _zeros(similarity: Similarity, shape: tuple[int, ...]) -> Tensor:

@@ -1,7 +1,9 @@
 """What an index holds, in memory or in a folder, and the changes that can be made to it."""
 
 import contextlib
-from collections.abc import Callable, Iterator, Mapping, Sequence, Sized
+import dataclasses
+import threading
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence, Sized
 from pathlib import Path
 
 from torch import Tensor
@@ -12,12 +14,12 @@ from railsearch.index.building import Items, SeenIds, SegmentBuilder, prepare_si
 from railsearch.index.changes import Keep, compacted, with_added, without_ids
 from railsearch.index.corpus import Corpus, Precision
 from railsearch.index.engines import Engine
-from railsearch.index.metadata import check_columns
+from railsearch.index.metadata import fit_columns
 from railsearch.index.segment import Segment
 from railsearch.index.storage import Snapshot, Store
 from railsearch.progress import counting
 from railsearch.similarity import Similarity, fingerprint
-from railsearch.types import ItemBatch
+from railsearch.types import ItemBatch, ItemBatches
 
 
 class Collection:
@@ -37,10 +39,11 @@ class Collection:
         """Fingerprints of the models whose parts are taken."""
         self.version = 1 if snapshot is None else snapshot.manifest.version
         self.tuned: Mapping[str, str] = {} if snapshot is None else snapshot.manifest.tuned
-        """The strategy that was chosen for each k, as text."""
+        """The strategy that was chosen for each k and engine, both as text; see `tuned_for`."""
         self._store = store
         self._snapshot = snapshot
         self._is_pinned = is_pinned
+        self._changing = threading.RLock()
 
     @classmethod
     def build(
@@ -67,17 +70,17 @@ class Collection:
         dtype = None if precision is Precision.FP32 else precision.dtype
         with counting("indexing", _count(items), is_shown=show_progress) as on_rows:
             builder = SegmentBuilder(similarity, dtype=dtype, models=models, on_rows=on_rows)
-            batches = builder.check(items, ids, metadata, first_id=0)
-            seen = SeenIds([], "give every item its own id")
             if path is None:
-                segments = [seen.add(segment) for segment in builder.build(batches, rows_per_segment=None)]
-                return cls(corpus=Corpus.build(similarity, _checked(segments), engine), models=models)
+                (segment,) = _some(builder.build(items, ids, metadata, rows_per_segment=None, first_id=0))
+                return cls(corpus=Corpus.build(similarity, [segment], engine), models=models)
+            size = builder.rows_per_segment
+            new = builder.build(items, ids, metadata, rows_per_segment=size, first_id=0)
+            seen = SeenIds([], "give every item its own id")
             with (
                 _new_index(path) as folder,
                 Store.creating(folder, similarity, models=models, precision=str(precision)) as writer,
             ):
-                new = builder.build(batches, rows_per_segment=builder.rows_per_segment)
-                writer.commit(_checked([writer.keep(seen.add(segment)) for segment in new]))
+                writer.commit(_some(writer.keep(seen.add(segment)) for segment in new))
         return cls.open(path, engine=engine)
 
     @classmethod
@@ -108,12 +111,15 @@ class Collection:
                 known = segments[0].metadata
                 largest = max((int(segment.ids[-1]) for segment in segments if len(segment)), default=-1)
                 seen = SeenIds([] if replaces else segments, "use upsert to replace items")
-                batches = builder.check(items, ids, metadata, first_id=largest + 1)
-                for segment in builder.build(batches, rows_per_segment=builder.rows_per_segment):
-                    check_columns(segment.metadata, known)
+                size = builder.rows_per_segment
+                new = builder.build(
+                    items, ids, metadata, rows_per_segment=size, first_id=None if replaces else largest + 1
+                )
+                for segment in _some(new):
                     seen.add(segment)
-                    segments = without_ids(segments, segment.ids, missing_ok=True) if replaces else segments
-                    segments = with_added(segments, segment, keep, largest=builder.rows_per_segment)
+                    fitted = dataclasses.replace(segment, metadata=fit_columns(segment.metadata, known))
+                    segments = without_ids(segments, fitted.ids, missing_ok=True) if replaces else segments
+                    segments = with_added(segments, fitted, keep, largest=size)
                 return segments
 
             self._commit(purpose, change)
@@ -133,17 +139,18 @@ class Collection:
         self._commit("compact", change)
 
     def remember(self, k: int, strategy: str) -> None:
-        """Keep the strategy that was chosen for a k, as text."""
-        self._commit("tune", lambda segments, keep: segments, tuned={str(k): strategy})
+        """Keep the strategy that was chosen for a k with this engine, as text."""
+        self._commit("tune", lambda segments, keep: segments, tuned={tuned_for(k, self.corpus.engine): strategy})
 
     def refresh(self) -> bool:
         """Move on to the newest version; says whether there was a newer one."""
         if self._store is None:
             return False
-        before = self.version
-        self._is_pinned = False
-        self._take(self._store.read(known=self._snapshot))
-        return self.version != before
+        with self._changing:
+            before = self.version
+            self._is_pinned = False
+            self._take(self._store.read(known=self._snapshot))
+            return self.version != before
 
     def close(self) -> None:
         """Let go of the version that is open, so that it may be collected."""
@@ -156,8 +163,13 @@ class Collection:
         change: Callable[[Sequence[Segment], Keep], Sequence[Segment]],
         tuned: Mapping[str, str] | None = None,
     ) -> None:
-        """Make a new version of what a change makes of the segments."""
-        tuned = {} if tuned is None else tuned
+        """Make a new version of what a change makes of the segments, one thread after the other."""
+        with self._changing:
+            self._commit_now(purpose, change, {} if tuned is None else tuned)
+
+    def _commit_now(
+        self, purpose: str, change: Callable[[Sequence[Segment], Keep], Sequence[Segment]], tuned: Mapping[str, str]
+    ) -> None:
         if self._store is None or self._snapshot is None:
             segments = change(self.corpus.segments, lambda segment: segment)
             self.corpus = Corpus.build(self.corpus.similarity, segments, self.corpus.engine)
@@ -189,22 +201,29 @@ class Collection:
         return SegmentBuilder(self.corpus.similarity, dtype=dtype, models=self.models, on_rows=on_rows)
 
 
+def tuned_for(k: int, engine: Engine) -> str:
+    """What a choice of strategy holds for: with another engine it would find other items, and cost something else."""
+    return f"k = {k}, {engine}"
+
+
 def _count(items: object) -> int | None:
     """How many items there are, where that is known beforehand."""
     if isinstance(items, ItemBatch):
         return _count(items.items)
+    if isinstance(items, ItemBatches):
+        return items.num_items
     if isinstance(items, (list, tuple)) and items and isinstance(items[0], ItemBatch):
         return None
     return len(items) if isinstance(items, Sized) else None
 
 
-def _checked(segments: list[Segment]) -> list[Segment]:
-    """Segments of a first version: at least one, all with the same columns."""
-    if not segments:
-        raise InvalidInputError("items brought no batch; an index needs at least 1 item.")
-    for segment in segments[1:]:
-        check_columns(segment.metadata, segments[0].metadata)
-    return segments
+def _some(segments: Iterable[Segment]) -> Iterator[Segment]:
+    """Give segments on; there must be one."""
+    number = -1
+    for number, segment in enumerate(segments):  # noqa: B007
+        yield segment
+    if number < 0:
+        raise InvalidInputError("items brought no batch; give at least 1 item.")
 
 
 def _models(similarity: Similarity) -> list[str]:

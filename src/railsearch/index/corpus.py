@@ -20,8 +20,8 @@ if TYPE_CHECKING:
 
 VALUES_PER_BLOCK = 2**20
 """Component scores that a scan for bounds holds at once: 4 MiB of them."""
-ROUNDOFF = 2.0**-24
-"""What one fp32 operation may be off by, relative to its result."""
+ROUNDOFF = {"highest": 2.0**-24, "high": 2.0**-11, "medium": 2.0**-8}
+"""What one operation may be off by, relative to its result, by what torch was told of fp32 matrix products."""
 
 
 class Precision(StrEnum):
@@ -120,7 +120,8 @@ class Corpus:
     @property
     def like(self) -> Tensor:
         """An empty tensor of the precision and device that scores are computed in."""
-        return self.segments[0].sums[:0]
+        weights = next(iter(self.similarity.parameters()), None)
+        return self.segments[0].sums[:0] if weights is None else weights.detach().flatten()[:0]
 
     @property
     def hidden(self) -> Hidden | None:
@@ -190,7 +191,9 @@ class Corpus:
         """
         num_pairs = self.similarity.num_query_components * self.similarity.num_item_components
         num_roundings = 2 * self.similarity.component_dim + 4 * num_pairs + 16
-        share = num_roundings * ROUNDOFF + STORAGE_SLACK.get(self.segments[0].parts.components.dtype, 0.0)
+        share = num_roundings * ROUNDOFF[torch.get_float32_matmul_precision()] + STORAGE_SLACK.get(
+            self.segments[0].parts.components.dtype, 0.0
+        )
         return self._largest_score(query_parts) * share  # (B,)
 
     def trivial_ceiling(self, query_parts: QueryParts) -> Tensor:

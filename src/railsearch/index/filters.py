@@ -27,7 +27,7 @@ def find_hidden(
     """Check the filters of a search, and that they leave every query k items unless it may be padded."""
     if exclude is None and allow is None:
         return corpus.hidden
-    allowed_rows = corpus.rows if allow is None else corpus.rows[_as_mask(allow, corpus)]  # (M,)
+    allowed_rows = corpus.rows if allow is None else _allowed_rows(allow, corpus)  # (A,)
     is_allowed = torch.zeros(len(corpus), dtype=torch.bool)  # (N,)
     is_allowed[allowed_rows.cpu()] = True
     num_allowed = len(allowed_rows)
@@ -44,24 +44,23 @@ def find_hidden(
     return Hidden.from_lists(rows, device=corpus.like.device, is_allowed=is_allowed if is_filtered else None)
 
 
-def _as_mask(allow: Allow, corpus: Corpus) -> Tensor:
-    """Whether each live item, by ascending id, may be given (M,): from a condition, such a mask, or a list of ids."""
-    known_ids = corpus.ids.cpu()
+def _allowed_rows(allow: Allow, corpus: Corpus) -> Tensor:
+    """Rows (A,) that may be given: from a condition, a mask with one value for each of the ids, or a list of ids."""
     if is_expression(allow):
-        return evaluate_filter(allow, corpus.frame, corpus.rows)  # type: ignore[arg-type]
+        return corpus.rows[evaluate_filter(allow, corpus.frame, corpus.rows)]  # type: ignore[arg-type]
     given: ArrayLike = list(allow) if isinstance(allow, AbstractSet) else allow  # type: ignore[assignment]
     if is_mask(given):
         mask = torch.as_tensor(np.asarray(given) if not isinstance(given, Tensor) else given).cpu()
-        if tuple(mask.shape) != tuple(known_ids.shape):
+        if tuple(mask.shape) != tuple(corpus.ids.shape):
             raise InvalidInputError(
-                f"allow is a mask of shape {tuple(mask.shape)} but the index holds {len(known_ids)} items; "
+                f"allow is a mask of shape {tuple(mask.shape)} but the index holds {len(corpus.ids)} items; "
                 "give one true or false for each of index.ids."
             )
-        return mask
+        return corpus.rows[mask.to(corpus.rows.device)]
     ids = as_integers(given, name="allow").cpu()
     if ids.ndim != 1:
         raise InvalidInputError(f"allow has shape {tuple(ids.shape)}; give a mask or a flat list of ids.")
-    return torch.isin(known_ids, ids)
+    return corpus.rows_of(ids)
 
 
 def _too_few(k: int, cause: str) -> NotEnoughItemsError:

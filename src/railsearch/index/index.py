@@ -1,6 +1,6 @@
 """A corpus under a learned similarity: the one call that searches it, and the few that change it."""
 
-from collections.abc import Iterator
+from collections.abc import Hashable
 from pathlib import Path
 from types import TracebackType
 from typing import TYPE_CHECKING, Self
@@ -14,7 +14,7 @@ from railsearch.index.building import (
     check_parts,
     one_query,
 )
-from railsearch.index.collection import Collection
+from railsearch.index.collection import Collection, tuned_for
 from railsearch.index.corpus import Corpus, Precision
 from railsearch.index.engines import Engine
 from railsearch.index.filters import Allow, Exclude, find_hidden
@@ -27,14 +27,15 @@ from railsearch.inputs import (
     as_choice,
     as_embeddings,
     as_integers,
+    as_path,
     as_tensor,
     as_user_ids,
     check_count,
     check_positive,
 )
-from railsearch.scoring import compute_query_parts
+from railsearch.scoring import compute_query_parts, plain_arithmetic
 from railsearch.similarity import QueryParts, Similarity, check_similarity, fingerprint
-from railsearch.types import NO_ITEM, Explanation, ItemBatch, SearchResult
+from railsearch.types import NO_ITEM, Explanation, SearchResult
 
 if TYPE_CHECKING:
     from polars import DataFrame
@@ -64,6 +65,7 @@ class Index:
         self._collection = collection
 
     @classmethod
+    @plain_arithmetic()
     def build(
         cls,
         similarity: Similarity,
@@ -95,13 +97,13 @@ class Index:
             show_progress: a progress bar; by default on a terminal only.
         """
         check_similarity(similarity)
-        _check_engine(engine, similarity)
+        _check_engine(engine, dim=similarity.component_dim)
         return cls(
             collection=Collection.build(
                 similarity,
                 items,
                 ids,
-                path=None if path is None else Path(path).resolve(),
+                path=None if path is None else as_path(path),
                 metadata=metadata,
                 precision=as_choice(Precision, precision, name="precision"),
                 engine=engine,
@@ -123,9 +125,8 @@ class Index:
         """
         if version is not None:
             check_count(version, name="version")
-        collection = Collection.open(Path(path).resolve(), version=version, engine=engine)
-        _check_engine(engine, collection.corpus.similarity)
-        return cls(collection=collection)
+        _check_engine(engine, dim=8)
+        return cls(collection=Collection.open(as_path(path), version=version, engine=engine))
 
     @property
     def similarity(self) -> Similarity:
@@ -185,7 +186,7 @@ class Index:
             "similarity": f"{type(similarity).__name__} {pairs}",
             "fingerprint": self._collection.models[0] if self._collection.models else None,
             "metadata": [] if frame is None else frame.columns,
-            "tuned": [f"k = {k}: {strategy}" for k, strategy in self._collection.tuned.items()],
+            "tuned": [f"{wanted}: {strategy}" for wanted, strategy in self._collection.tuned.items()],
         }
 
     def __len__(self) -> int:
@@ -207,7 +208,7 @@ class Index:
         """Let go of the version that is open, so that it may be collected; forgetting the index does so too."""
         self._collection.close()
 
-    @torch.no_grad()
+    @plain_arithmetic()
     def search(
         self,
         queries: ArrayLike | QueryParts,
@@ -236,14 +237,15 @@ class Index:
                 fill up with id -1 and score minus infinity.
         """
         k = check_count(k, name="k")
-        if k > len(self):
-            raise NotEnoughItemsError(f"k is {k} but the index holds {len(self)} items; ask for k <= {len(self)}.")
+        corpus = self._corpus  # a commit during this search does not change what it sees
+        num_items = len(corpus.ids)
+        if k > num_items:
+            raise NotEnoughItemsError(f"k is {k} but the index holds {num_items} items; ask for k <= {num_items}.")
         if strategy is None:
-            tuned = self._collection.tuned.get(str(k))
+            tuned = self._collection.tuned.get(tuned_for(k, corpus.engine))
             strategy = BruteForce() if tuned is None else parse_strategy(tuned)
         if isinstance(strategy, type) or not isinstance(strategy, Strategy):
             raise InvalidInputError(f"strategy is {strategy!r}; give a strategy such as BruteForce().")
-        corpus = self._corpus  # a commit during this search does not change what it sees
         if isinstance(queries, QueryParts):
             if user_ids is not None:
                 raise InvalidInputError("user_ids was given with ready parts; give them to query_parts instead.")
@@ -255,11 +257,12 @@ class Index:
         batches = []
         for first in range(0, max(1, len(queries)), QUERIES_PER_BATCH):
             last = first + QUERIES_PER_BATCH
-            query_parts = self._query_parts(queries[first:last], None if users is None else users[first:last])
+            query_parts = _query_parts(corpus, queries[first:last], None if users is None else users[first:last])
             own_hidden = None if hidden is None else hidden.of_queries(first, last)
             batches.append(strategy.find_rows(corpus, query_parts, k, own_hidden))
         return _result(corpus, batches)
 
+    @plain_arithmetic()
     def add(
         self,
         items: Items,
@@ -278,6 +281,7 @@ class Index:
         """
         self._collection.put(items, ids, metadata=metadata, replaces=False, show_progress=show_progress)
 
+    @plain_arithmetic()
     def upsert(
         self,
         items: Items,
@@ -294,8 +298,6 @@ class Index:
             metadata: a table with the columns that the index has.
             show_progress: a progress bar; by default on a terminal only.
         """
-        if ids is None and not isinstance(items, (Iterator, ItemBatch, list, tuple)):
-            raise InvalidInputError("ids was left out; say which items to replace, or use add.")
         self._collection.put(items, ids, metadata=metadata, replaces=True, show_progress=show_progress)
 
     def remove(self, ids: ArrayLike, *, missing_ok: bool = False) -> None:
@@ -308,6 +310,8 @@ class Index:
         gone = as_integers(ids, name="ids").cpu()
         if gone.ndim != 1:
             raise InvalidInputError(f"ids has shape {tuple(gone.shape)}; give a flat list of ids.")
+        if not len(gone):
+            return
         self._collection.remove(torch.unique(gone), missing_ok=missing_ok)
 
     def compact(self) -> None:
@@ -331,7 +335,7 @@ class Index:
     @staticmethod
     def check(path: str | Path) -> Verification:
         """Do what `verify` does, of an index folder that cannot be opened perhaps."""
-        return Store(Path(path).resolve()).verify()
+        return Store(as_path(path)).verify()
 
     def tune(
         self,
@@ -368,13 +372,14 @@ class Index:
             compute_query_parts(self.similarity, queries.to(self._corpus.like), users),
             k=k,
             num_items=len(self),
+            max_n=self._corpus.engine.max_n,
             target_recall=check_positive(target_recall, name="target_recall"),
             confidence=check_positive(confidence, name="confidence"),
         )
         self._collection.remember(k, format_strategy(report.chosen))
         return report
 
-    @torch.no_grad()
+    @plain_arithmetic()
     def explain(self, query: ArrayLike, item_id: int, *, user_id: int | None = None) -> Explanation:
         """Show what the score of one query and one item is made of.
 
@@ -384,14 +389,15 @@ class Index:
             user_id: where the similarity has a user table.
         """
         item_id = check_count(item_id, name="item_id", minimum=0)
-        rows = self._corpus.rows_of(torch.tensor([min(item_id, 2**63 - 1)]))  # (1,) or none
+        corpus = self._corpus
+        rows = corpus.rows_of(torch.tensor([min(item_id, 2**63 - 1)]))  # (1,) or none
         if not len(rows):
             raise InvalidInputError(f"item_id is {item_id}, which is not among the {len(self)} items of this index.")
-        queries = as_embeddings(as_tensor(query, "query")[None], name="query", shape=self.similarity.query_shape)
+        similarity = corpus.similarity
+        queries = as_embeddings(as_tensor(query, "query")[None], name="query", shape=similarity.query_shape)
         users = None if user_id is None else as_user_ids([user_id], count=1)
-        item_parts = self._corpus[rows].to(self._corpus.like.dtype)
-        found = self.similarity.compare(self._query_parts(queries, users), item_parts)
-        shape = (self.similarity.num_query_components, self.similarity.num_item_components)
+        found = similarity.compare(_query_parts(corpus, queries, users), corpus[rows].to(corpus.like.dtype))
+        shape = (similarity.num_query_components, similarity.num_item_components)
         return Explanation(
             item_id=item_id,
             score=float(found.scores[0, 0]),
@@ -403,12 +409,13 @@ class Index:
     def _corpus(self) -> Corpus:
         return self._collection.corpus
 
-    def _query_parts(self, queries: Tensor | QueryParts, user_ids: Tensor | None) -> QueryParts:
-        like = self._corpus.like
-        if isinstance(queries, QueryParts):
-            return QueryParts(queries.components.to(like), None if queries.gate is None else queries.gate.to(like))
-        users = None if user_ids is None else user_ids.to(like.device)
-        return self.similarity.query_parts(queries.to(like), user_ids=users)
+
+def _query_parts(corpus: Corpus, queries: Tensor | QueryParts, user_ids: Tensor | None) -> QueryParts:
+    like = corpus.like
+    if isinstance(queries, QueryParts):
+        return QueryParts(queries.components.to(like), None if queries.gate is None else queries.gate.to(like))
+    users = None if user_ids is None else user_ids.to(like.device)
+    return corpus.similarity.query_parts(queries.to(like), user_ids=users)
 
 
 def _result(corpus: Corpus, batches: list[Found]) -> SearchResult:
@@ -430,9 +437,11 @@ def _result(corpus: Corpus, batches: list[Found]) -> SearchResult:
     )
 
 
-def _check_engine(engine: Engine | None, similarity: Similarity) -> None:
+def _check_engine(engine: Engine | None, *, dim: int) -> None:
     if engine is None:
         return
     if isinstance(engine, type) or not isinstance(engine, Engine):
         raise InvalidInputError(f"engine is {engine!r}; give an engine such as Flat() or Faiss('hnsw').")
-    engine.build(torch.ones(1, similarity.component_dim))  # is it installed?
+    if not isinstance(engine, Hashable):
+        raise InvalidInputError(f"engine is {engine!r}, which cannot be hashed; make it a frozen dataclass.")
+    engine.build(torch.eye(64, dim))  # is it installed?

@@ -77,6 +77,11 @@ def as_metadata(table: object, *, count: int) -> Metadata:
         raise InvalidInputError(
             f"metadata has {len(frame)} rows but there are {count} items; give one row for each item."
         )
+    odd = [name for name, kind in frame.schema.items() if kind == pl.Object]
+    if odd:
+        raise InvalidInputError(
+            f"metadata holds Python objects in column {odd[0]!r}, which cannot be stored; give numbers, text or lists."
+        )
     taken = [name for name in frame.columns if name in RESERVED]
     if taken:
         raise InvalidInputError(
@@ -85,14 +90,17 @@ def as_metadata(table: object, *, count: int) -> Metadata:
     return Metadata(frame.rechunk())
 
 
-def check_columns(given: Metadata | None, known: Metadata | None) -> None:
-    """Check that added items bring the columns that the index has."""
+def fit_columns(given: Metadata | None, known: Metadata | None) -> Metadata | None:
+    """Check that items bring the columns that are known, and put them into their order."""
     found = None if given is None else dict(given.frame.schema)
     wanted = None if known is None else dict(known.frame.schema)
     if found != wanted:
         raise InvalidInputError(
             f"metadata has {_described(found)} but the index has {_described(wanted)}; give the same columns and types."
         )
+    if given is None or known is None or given.frame.columns == known.frame.columns:
+        return given
+    return Metadata(given.frame.select(known.frame.columns))
 
 
 def evaluate_filter(allow: "str | Expr", frame: "DataFrame | None", rows: Tensor) -> Tensor:

@@ -1,6 +1,7 @@
 """Items that were indexed together: never changed, so that readers and memory maps never see a change under them."""
 
 import dataclasses
+import threading
 import uuid
 from collections.abc import Sequence
 from dataclasses import dataclass, field
@@ -8,11 +9,14 @@ from dataclasses import dataclass, field
 import torch
 from torch import Tensor
 
+from railsearch.errors import InvalidInputError
 from railsearch.index.engines import Engine, Table
 from railsearch.index.metadata import Metadata, stack
 from railsearch.similarity import ItemParts
 
 ROWS_PER_BATCH = 65_536
+
+_building = threading.Lock()
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -33,8 +37,14 @@ class Segment:
     @classmethod
     def build(cls, ids: Tensor, parts: ItemParts, metadata: Metadata | None = None) -> "Segment":
         """Order items by id, and materialise what searches need besides the parts themselves."""
-        if bool((ids[1:] < ids[:-1]).any()):
+        if bool((ids[1:] <= ids[:-1]).any()):
             ids, order = ids.sort()
+            is_repeated = ids[1:] == ids[:-1]  # (n - 1,)
+            if bool(is_repeated.any()):
+                raise InvalidInputError(
+                    f"id {int(ids[1:][is_repeated][0])} comes more than once ({int(is_repeated.sum())} repeats in "
+                    "all); give every item its own id."
+                )
             parts = parts[order]
             metadata = None if metadata is None else Metadata(metadata.of_rows(order))
         dtype = torch.promote_types(parts.components.dtype, torch.float32)
@@ -78,9 +88,10 @@ class Segment:
         return self._table(engine, None, self.sums)
 
     def _table(self, engine: Engine, component: int | None, vectors: Tensor) -> Table:
-        if (engine, component) not in self._tables:
-            self._tables[engine, component] = engine.build(vectors)
-        return self._tables[engine, component]
+        with _building:  # so that searches at the same time do not build it twice
+            if (engine, component) not in self._tables:
+                self._tables[engine, component] = engine.build(vectors)
+            return self._tables[engine, component]
 
 
 def join(segments: Sequence[Segment]) -> Segment:

@@ -23,8 +23,10 @@ ROWS_PER_STRETCH = 8192
 """Items that a two-pass search decides on at once."""
 WHOLE_SHARE = 0.4
 """Share of a stretch that is to be scored from which on it is cheaper to score the whole of it, without bounds."""
-STRETCHES_AT_ONCE = 8
-"""Stretches that are scored whole before bounds are tried again."""
+MOST_STRETCHES_AT_ONCE = 8
+"""Stretches that are scored whole before bounds are tried again: one at first, and twice as many each time in vain."""
+GATHER_SHARE = 4
+"""Where a filter leaves less than one in so many items, gathering them is cheaper than scoring all."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -52,6 +54,10 @@ class BruteForce:
 
     def find_rows(self, corpus: Corpus, query_parts: QueryParts, k: int, hidden: Hidden | None) -> Found:
         """Find the k best rows of each query."""
+        allowed = None if hidden is None or hidden.is_allowed is None else hidden.is_allowed.nonzero().flatten()  # (A,)
+        num_scored = len(corpus.ids) if allowed is None else len(allowed)
+        if hidden is not None and allowed is not None and GATHER_SHARE * len(allowed) < len(corpus):
+            return self._find_among(corpus, query_parts, k, hidden, allowed)
         all_scores, all_rows = [], []
         for stretch in corpus.stretches():
             first, last = stretch.first_row, stretch.first_row + len(stretch)
@@ -66,8 +72,20 @@ class BruteForce:
             rows=rows,
             scores=scores,
             ceiling=scores.new_full((len(rows),), -torch.inf),  # nothing was left unscored
-            num_scored=torch.full_like(rows[:, 0], len(corpus.ids)),
+            num_scored=torch.full_like(rows[:, 0], num_scored),
         )
+
+    def _find_among(self, corpus: Corpus, query_parts: QueryParts, k: int, hidden: Hidden, allowed: Tensor) -> Found:
+        """Gather the few rows (A,) that a filter leaves, instead of going through all."""
+        rows = allowed.expand(len(query_parts), len(allowed))  # (B, A)
+        scores = score_candidates(corpus.similarity, query_parts, corpus, rows)  # (B, A)
+        hidden.hide_among(scores, allowed)
+        # Rows are ascending here, which settles ties already where ids are too.
+        ties = None if corpus.places is None else corpus.tie_order(rows)
+        best, columns = select_best(scores, min(k, len(allowed)), ties)  # (B, <= K)
+        best, best_rows = _padded(best, rows.gather(1, columns), k)  # (B, K)
+        is_open = torch.full_like(best[:, 0], -torch.inf)  # (B,) nothing was left unscored
+        return Found(best_rows, best, is_open, torch.full_like(best_rows[:, 0], len(allowed)))
 
 
 @dataclass(frozen=True, slots=True)
@@ -180,6 +198,8 @@ class Adaptive:
             raise InvalidInputError(f"k is {k} but max_scored is {budget}; ask for max_scored >= {k}.")
         slack = corpus.slack(query_parts)  # (B,)
         bounds = corpus.bounds(query_parts, hidden)  # (B, N) of items not scored yet
+        if corpus.places is not None:
+            bounds = bounds[:, corpus.rows]  # (B, M) in the order of ids, so that ties do not depend on segments
         num_queries = len(query_parts)
         scores = bounds.new_full((num_queries, k), -torch.inf)  # (B, K)
         rows = torch.zeros_like(scores, dtype=torch.int64)  # (B, K)
@@ -188,9 +208,10 @@ class Adaptive:
         active = torch.arange(num_queries, device=bounds.device)  # (A,) queries that go on
         width, spent = max(2 * k, 64), 0
         while len(active):
-            width = min(width, budget - spent, len(corpus) - spent)
-            best_bounds, chosen = bounds[active].topk(width, dim=1)  # (A, width)
-            new_rows, is_real = unite([chosen.masked_fill(best_bounds == -torch.inf, NO_ROW)], len(corpus))
+            width = min(width, budget - spent, bounds.shape[1] - spent)
+            best_bounds, chosen = select_best(bounds[active], width)  # (A, width)
+            chosen_rows = chosen if corpus.places is None else corpus.rows[chosen]  # (A, width)
+            new_rows, is_real = unite([chosen_rows.masked_fill(best_bounds == -torch.inf, NO_ROW)], len(corpus))
             own = query_parts[active]
             new_scores = score_candidates(corpus.similarity, own, corpus, new_rows)
             new_scores = new_scores.masked_fill(~is_real, -torch.inf)  # (A, width)
@@ -202,7 +223,7 @@ class Adaptive:
             gap = ceiling[active] - scores[active, -1]  # (A,)
             # At a gap of 0 an item that was not scored could still tie, and have the smaller row.
             is_open = (gap >= 0 if self.max_gap == 0 else gap > self.max_gap) & (ceiling[active] > -torch.inf)  # (A,)
-            active = active[is_open] if spent < min(budget, len(corpus)) else active[:0]
+            active = active[is_open] if spent < min(budget, bounds.shape[1]) else active[:0]
             width *= 2
         return Found(rows, scores, ceiling, num_scored)
 
@@ -230,14 +251,16 @@ def _second_pass(corpus: Corpus, query_parts: QueryParts, first_pass: Found, res
     scores, rows, num_scored = first_pass.scores, first_pass.rows, first_pass.num_scored
     slack = corpus.slack(query_parts)  # (B,)
     ceiling = torch.full_like(slack, -torch.inf)  # (B,)
-    num_whole = 0
+    num_whole, patience = 0, 1
     for stretch in corpus.stretches(ROWS_PER_STRETCH):
         if not num_whole:
             bounds = corpus.bounds(query_parts, rest, stretch)  # (B, n)
             is_open = (bounds >= (scores[:, -1] - slack)[:, None]) & (bounds > -torch.inf)  # (B, n)
             candidates, is_real = pack(is_open)  # (B, C)
             if candidates.shape[1] > WHOLE_SHARE * len(stretch):
-                num_whole = STRETCHES_AT_ONCE
+                num_whole, patience = patience, min(2 * patience, MOST_STRETCHES_AT_ONCE)
+            else:
+                patience = 1
         if num_whole:
             num_whole -= 1
             new_scores = score_all(corpus.similarity, query_parts, stretch.parts)  # (B, n)

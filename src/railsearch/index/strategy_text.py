@@ -11,7 +11,7 @@ KINDS: dict[str, type] = {
 }
 ONE_STRATEGY = re.compile(r"[\s,;]*(?P<whole>(?P<name>[A-Za-z]+)(?:\s*\((?P<arguments>[^()]*)\))?)[\s,;]*")
 WHOLE_NUMBER = re.compile(r"\d{1,18}")
-DECIMAL_NUMBER = re.compile(r"\d{1,18}\.\d{0,18}")
+DECIMAL_NUMBER = re.compile(r"\d{1,18}(?:\.\d{0,18})?(?:[eE][-+]?\d{1,3})?")
 
 
 def format_strategy(strategy: Strategy) -> str:
@@ -37,6 +37,8 @@ def parse_strategies(text: str) -> tuple[Strategy, ...]:
     >>> parse_strategies("Average(500), Combined(5,200) TwoPass")
     (Average(n=500), Combined(per_component=5, by_average=200), TwoPass())
     """
+    if not isinstance(text, str):
+        raise InvalidInputError(f"a strategy was given as {text!r}; give text. {_usage()}")
     matches: list[re.Match[str]] = []
     position = 0
     while position < len(text):

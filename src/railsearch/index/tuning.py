@@ -68,6 +68,7 @@ def tune(
     *,
     k: int,
     num_items: int,
+    max_n: int | None,
     target_recall: float,
     confidence: float,
 ) -> TuningReport:
@@ -82,7 +83,9 @@ def tune(
     half = len(queries) // 2
     explored, held_out = queries[:half], queries[half:]
     true_kth = [search(part, BruteForce()).kth_score for part in (explored, held_out)]  # (B,) each
-    rows = [_measure(search, explored, strategy, true_kth[0]) for strategy in (*EXACT, *_candidates(k, num_items))]
+    rows = [
+        _measure(search, explored, strategy, true_kth[0]) for strategy in (*EXACT, *_candidates(k, num_items, max_n))
+    ]
     rows.sort(key=lambda row: row.median_seconds)
     cheapest_exact = next(row for row in rows if row.strategy in EXACT)
     chosen, num_tried = cheapest_exact.strategy, 0
@@ -121,10 +124,11 @@ def lower_bound(values: list[float], error: float) -> float:
     return float(means[int(is_refuted.int().cumprod(dim=0).sum()) - 1]) if bool(is_refuted[0]) else 0.0
 
 
-def _candidates(k: int, num_items: int) -> list[Strategy]:
-    """Approximate strategies that are worth a try: those that score less than half of the corpus."""
-    sizes = [size for size in (k * 2**power for power in range(9)) if 2 * size < num_items]
-    few = [size for size in (5, 20, 100) if 2 * size < num_items]
+def _candidates(k: int, num_items: int, max_n: int | None) -> list[Strategy]:
+    """Approximate strategies that are worth a try: those that score less than half of what the engine can give."""
+    largest = num_items // 2 if max_n is None else min(num_items // 2, max_n)
+    sizes = [size for size in (k * 2**power for power in range(9)) if size <= largest]
+    few = [size for size in (5, 20, 100) if size <= largest]
     found: list[Strategy] = [Average(size) for size in sizes]
     found += [PerComponent(n) for n in few]
     found += [Combined(n, size) for n in few for size in sizes[1:5:2]]

@@ -1,5 +1,6 @@
 """phi for many pairs, fast and in bounded memory."""
 
+from railsearch.scoring.arithmetic import plain_arithmetic
 from railsearch.scoring.hidden import Hidden
 from railsearch.scoring.reference import score_all, score_candidates, target_ranks, top_k
 from railsearch.scoring.selection import RunningBest, pack, select_best
@@ -16,6 +17,7 @@ __all__ = [
     "for_each_block",
     "now",
     "pack",
+    "plain_arithmetic",
     "score_all",
     "score_candidates",
     "select_best",

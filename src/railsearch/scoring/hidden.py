@@ -47,6 +47,12 @@ class Hidden:
         both, order = torch.cat([self.queries, queries[is_row]]).sort(stable=True)  # (E,)
         return Hidden(both, torch.cat([self.rows, rows[is_row]])[order], self.is_allowed)
 
+    def hide_among(self, scores: Tensor, rows: Tensor) -> None:
+        """Put minus infinity into scores (B, n) of ascending rows (n,) that a query must not be given."""
+        places = torch.searchsorted(rows, self.rows).clamp_max(len(rows) - 1)  # (E,)
+        is_there = rows[places] == self.rows if len(rows) else torch.zeros_like(self.rows, dtype=torch.bool)  # (E,)
+        scores[self.queries[is_there], places[is_there]] = -torch.inf
+
     def hide(self, scores: Tensor, first_row: int) -> None:
         """Put minus infinity into scores (B, n) or (B, Pq, n) of rows from `first_row` on that must not be given."""
         last_row = first_row + scores.shape[-1]

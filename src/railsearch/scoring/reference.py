@@ -8,6 +8,7 @@ from torch import Tensor
 
 from railsearch.errors import InvalidInputError, NotEnoughItemsError
 from railsearch.inputs import check_count, is_finite
+from railsearch.scoring.arithmetic import plain_arithmetic
 from railsearch.scoring.hidden import Hidden
 from railsearch.scoring.selection import RunningBest
 from railsearch.scoring.stages import Stage, timed
@@ -32,7 +33,7 @@ class ItemRows(Protocol):
         ...
 
 
-@torch.no_grad()
+@plain_arithmetic()
 def top_k(
     similarity: Similarity,
     query_parts: QueryParts,
@@ -71,7 +72,7 @@ def top_k(
 
 
 @timed(Stage.SCORING)
-@torch.no_grad()
+@plain_arithmetic()
 def score_candidates(
     similarity: Similarity,
     query_parts: QueryParts,
@@ -99,7 +100,7 @@ def score_candidates(
     return _checked_scores(scores)
 
 
-@torch.no_grad()
+@plain_arithmetic()
 def target_ranks(
     similarity: Similarity,
     query_parts: QueryParts,
@@ -138,7 +139,7 @@ def target_ranks(
 
 
 @timed(Stage.SCORING)
-@torch.no_grad()
+@plain_arithmetic()
 def score_all(similarity: Similarity, query_parts: QueryParts, item_parts: ItemParts) -> Tensor:
     """Scores (B, N) of every query with every item, block by block; for as many items as B x N has room for."""
     _check_scoring(similarity, query_parts, item_parts)

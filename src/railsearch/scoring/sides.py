@@ -5,12 +5,13 @@ from collections.abc import Callable
 import torch
 from torch import Tensor
 
+from railsearch.scoring.arithmetic import plain_arithmetic
 from railsearch.similarity import ItemParts, QueryParts, Similarity
 
 ROWS_PER_BATCH = 8192
 
 
-@torch.no_grad()
+@plain_arithmetic()
 def compute_query_parts(similarity: Similarity, queries: Tensor, user_ids: Tensor | None = None) -> QueryParts:
     """The query side of all queries."""
     batches = []
@@ -22,7 +23,7 @@ def compute_query_parts(similarity: Similarity, queries: Tensor, user_ids: Tenso
     return QueryParts(components, _joined([parts.gate for parts in batches]), batches[0].model)
 
 
-@torch.no_grad()
+@plain_arithmetic()
 def compute_item_parts(
     similarity: Similarity, items: Tensor, *, on_rows: Callable[[int], None] | None = None
 ) -> ItemParts:

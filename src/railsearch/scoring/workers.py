@@ -12,6 +12,8 @@ from concurrent.futures import ThreadPoolExecutor
 
 import torch
 
+from railsearch.scoring.arithmetic import plain_arithmetic
+
 _lock = threading.Lock()
 _pool: ThreadPoolExecutor | None = None
 _num_workers = 0
@@ -25,19 +27,19 @@ def for_each_block(count: int, size: int, work: Callable[[int, int], None], *, d
     blocks = [(first, min(first + size, count)) for first in range(0, count, size)]
     num_threads = torch.get_num_threads()
     if device.type != "cpu" or num_threads == 1 or len(blocks) == 1:
-        with torch.no_grad():
+        with plain_arithmetic():
             for first, last in blocks:
                 work(first, last)
         return
-    futures = [_workers(num_threads).submit(_without_gradients, work, *block) for block in blocks]
+    futures = [_workers(num_threads).submit(_do, work, *block) for block in blocks]
     errors = [future.exception() for future in futures]
     for error in errors:
         if error is not None:
             raise error
 
 
-def _without_gradients(work: Callable[[int, int], None], first: int, last: int) -> None:
-    with torch.no_grad():
+def _do(work: Callable[[int, int], None], first: int, last: int) -> None:
+    with plain_arithmetic():  # which a thread does not inherit
         work(first, last)
 
 

@@ -80,6 +80,7 @@ class Faiss:
             index = faiss.IndexHNSWFlat(dim, self.links, metric)
         elif self.kind == FaissKind.IVF:
             index = faiss.IndexIVFFlat(faiss.IndexFlatIP(dim), dim, num_lists, metric)
+            index.cp.min_points_per_centroid = 1  # a small table needs no warning
         elif self.kind == FaissKind.SQ8:
             index = faiss.IndexScalarQuantizer(dim, faiss.ScalarQuantizer.QT_8bit, metric)
         else:
@@ -151,7 +152,6 @@ class FaissTable:
         faiss = _import_faiss()
         settings: dict[str, object] = {}
         if hidden is not None and hidden.is_allowed is not None:
-            # The bitmap must outlive the search: the selector only points to it.
             bitmap = np.packbits(hidden.is_allowed.cpu().numpy(), bitorder="little")
             settings["sel"] = faiss.IDSelectorBitmap(bitmap)
         if self._engine.kind == FaissKind.HNSW:

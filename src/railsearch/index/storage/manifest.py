@@ -65,7 +65,7 @@ class Manifest:
     segments: tuple[SegmentEntry, ...]
     files: dict[str, FileEntry]
     tuned: dict[str, str]
-    """The strategy that `tune` chose for each k, as text."""
+    """The strategy that `tune` chose for each k and engine, as text."""
 
     def encode(self) -> bytes:
         """The manifest as the bytes of a file."""

@@ -19,7 +19,7 @@ import errno
 import json
 import logging
 import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
@@ -314,9 +314,9 @@ class Writer:
             self._files |= write_segment(self._store.path, segment)
         return self._store.map_segment(_entry(segment, tombstones=None))
 
-    def commit(self, segments: Sequence[Segment], tuned: Mapping[str, str] | None = None) -> Manifest:
+    def commit(self, segments: Iterable[Segment], tuned: Mapping[str, str] | None = None) -> Manifest:
         """Make a version of segments, each one that was there or that `keep` gave; durable once this returns."""
-        base, folder = self.base, self._store.path
+        base, folder, segments = self.base, self._store.path, list(segments)
         version = base.version + 1
         before = {segment.name: (segment, entry) for segment, entry in zip(self.segments, base.segments, strict=True)}
         entries = []
