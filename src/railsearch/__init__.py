@@ -3,6 +3,8 @@
 from railsearch import data, evaluation, metrics
 from railsearch.errors import (
     FingerprintError,
+    IndexFolderError,
+    IndexLockedError,
     InvalidInputError,
     MissingExtraError,
     ModelFolderError,
@@ -10,7 +12,7 @@ from railsearch.errors import (
     RailsearchError,
     TrainingError,
 )
-from railsearch.index import Adaptive, Average, BruteForce, Combined, Index, PerComponent, TwoPass
+from railsearch.index import Adaptive, Average, BruteForce, Combined, Faiss, Flat, Index, PerComponent, TwoPass
 from railsearch.similarity import (
     DotProduct,
     MixtureOfLogits,
@@ -21,7 +23,7 @@ from railsearch.similarity import (
     save_similarity,
 )
 from railsearch.training import fit_similarity
-from railsearch.types import Explanation, SearchResult
+from railsearch.types import Explanation, ItemBatch, SearchResult
 
 __version__ = "0.1.0"
 
@@ -32,9 +34,14 @@ __all__ = [
     "Combined",
     "DotProduct",
     "Explanation",
+    "Faiss",
     "FingerprintError",
+    "Flat",
     "Index",
+    "IndexFolderError",
+    "IndexLockedError",
     "InvalidInputError",
+    "ItemBatch",
     "MissingExtraError",
     "MixtureOfLogits",
     "ModelFolderError",

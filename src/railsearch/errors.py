@@ -5,7 +5,9 @@ RailsearchError
 │   └── NotEnoughItemsError  fewer items than the k that was asked for
 ├── ModelFolderError         (also a ValueError) a model folder that is absent, damaged or foreign
 │   └── FingerprintError     the model is intact, but not the one that was expected
-├── MissingExtraError        (also an ImportError) something optional is needed here and is not installed
+├── IndexFolderError         (also a ValueError) an index folder that is absent, damaged, foreign or cannot be written
+│   └── IndexLockedError     another writer is at work on it
+├── MissingExtraError        (also an ImportError) an optional dependency that is not installed
 └── TrainingError            (also a RuntimeError) training went wrong; the best weights so far were kept
 """
 
@@ -30,8 +32,16 @@ class FingerprintError(ModelFolderError):
     """The model that was found is not the model that was expected."""
 
 
+class IndexFolderError(RailsearchError, ValueError):
+    """An index folder that is absent, damaged, foreign or cannot be written; what was there before is as it was."""
+
+
+class IndexLockedError(IndexFolderError):
+    """Another writer is at work on the index."""
+
+
 class MissingExtraError(RailsearchError, ImportError):
-    """Something optional is needed here and is not installed; the message says how to install it."""
+    """An optional dependency that is not installed."""
 
 
 class TrainingError(RailsearchError, RuntimeError):

@@ -1,4 +1,4 @@
-"""Folders that are there whole or not at all, whatever moment the process is killed at."""
+"""Files and folders that are there whole or not at all, whatever moment the process is killed at."""
 
 import logging
 import os
@@ -9,6 +9,26 @@ from contextlib import contextmanager
 from pathlib import Path
 
 logger = logging.getLogger(__name__)
+
+TEMPORARY = ".tmp"
+"""How names end that are ignored wherever they are found."""
+
+
+@contextmanager
+def new_file(target: Path) -> Iterator[Path]:
+    """Give a temporary name to write to, and put what was written in the place of `target` once the block is left.
+
+    It is on disk, name and all, when this returns. After an exception in the block, `target` is as it was.
+    """
+    written = target.with_name(f"{target.name}.{uuid.uuid4().hex}{TEMPORARY}")
+    try:
+        yield written
+        _sync(written)
+        written.replace(target)
+    except BaseException:
+        written.unlink(missing_ok=True)
+        raise
+    _sync(target.parent)
 
 
 @contextmanager
@@ -21,13 +41,13 @@ def new_folder(target: Path) -> Iterator[Path]:
     """
     target = target.resolve()
     target.parent.mkdir(parents=True, exist_ok=True)
-    written = target.with_name(f".{target.name}.{uuid.uuid4().hex}.tmp")
+    written = target.with_name(f".{target.name}.{uuid.uuid4().hex}{TEMPORARY}")
     written.mkdir()
     aside = _aside(target)
     try:
         yield written
-        for file in written.iterdir():
-            _sync(file)
+        for path in written.rglob("*"):
+            _sync(path)
         _sync(written)
         if target.exists():
             shutil.rmtree(aside, ignore_errors=True)

@@ -1,10 +1,14 @@
 """Small frozen results that every layer shares."""
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
 import torch
 from torch import Tensor
+
+if TYPE_CHECKING:
+    from polars import DataFrame
 
 NO_ITEM = -1
 """Stands in `ids` where a padded result has no item; its score is minus infinity."""
@@ -30,6 +34,8 @@ class SearchResult:
     scores: Tensor  # (B, K) float32
     ceiling: Tensor  # (B,) float32
     num_scored: Tensor  # (B,) int64
+    lookup: "Callable[[Tensor], DataFrame] | None" = None
+    """Gives the metadata of ids (n,), one row each, where the index has some."""
 
     @property
     def kth_score(self) -> Tensor:
@@ -52,6 +58,23 @@ class SearchResult:
         """How many of the returned items are certainly in the true top K."""
         certain = (self.scores >= self.ceiling[:, None]) & (self.ids != NO_ITEM)  # (B, K)
         return certain.sum(dim=1)  # (B,)
+
+    def to_frame(self) -> "DataFrame":
+        """A table of query, rank, id and score, best first, with the metadata of the items where the index has some."""
+        import polars as pl  # noqa: PLC0415  (importing railsearch stays cheap)
+
+        is_item = self.ids != NO_ITEM  # (B, K)
+        queries, places = is_item.nonzero(as_tuple=True)  # (n,)
+        ids = self.ids[is_item]  # (n,)
+        frame = pl.DataFrame(
+            {
+                "query": queries.numpy(force=True),
+                "rank": 1 + places.numpy(force=True),
+                "id": ids.numpy(force=True),
+                "score": self.scores[is_item].numpy(force=True),
+            }
+        )
+        return frame if self.lookup is None else frame.hstack(self.lookup(ids))
 
     def __iter__(self) -> Iterator[Tensor]:
         yield self.scores
@@ -83,3 +106,15 @@ class Explanation:
         rows, columns = torch.unravel_index(order, contributions.shape)  # (P,)
         values = contributions[rows, columns].tolist()
         return list(zip(rows.tolist(), columns.tolist(), values, strict=True))
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class ItemBatch:
+    """Some of the items of an index that is built or added to batch by batch."""
+
+    items: object
+    """Embeddings (n, D), ready components (n, Px, d), or item parts."""
+    ids: object = None
+    """One integer a row; counted on where all batches leave them out."""
+    metadata: object = None
+    """A table with one row for each item."""

@@ -6,8 +6,17 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from railsearch import BruteForce, DotProduct, Index, InvalidInputError, MixtureOfLogits, NotEnoughItemsError
-from railsearch.similarity import ItemParts, Similarity
+from railsearch import (
+    BruteForce,
+    DotProduct,
+    FingerprintError,
+    Index,
+    InvalidInputError,
+    MixtureOfLogits,
+    NotEnoughItemsError,
+    fingerprint,
+)
+from railsearch.similarity import ItemParts, QueryParts, Similarity
 from tests.conftest import KINDS, make_similarity
 
 NUM_ITEMS = 20
@@ -315,13 +324,53 @@ def test_not_a_similarity(similarity: object) -> None:
         Index.build(similarity, torch.zeros(2, 6))
 
 
+def test_parts_of_another_model_are_refused_even_where_they_would_fit(
+    items: torch.Tensor, queries: torch.Tensor
+) -> None:
+    mol, other = make_similarity("mixture"), make_similarity("mixture")
+    with torch.no_grad():
+        next(iter(other.parameters())).add_(0.1)
+    index = Index.build(mol, items)
+    assert torch.equal(index.search(mol.query_parts(queries), 3).ids, index.search(queries, 3).ids)
+    names = f"{fingerprint(other)} but this index was built with {fingerprint(mol)}"
+    with pytest.raises(FingerprintError, match=f"the query parts were made by model {names}"):
+        index.search(other.query_parts(queries), 3)
+    with pytest.raises(FingerprintError, match=f"the item parts were made by model {names}"):
+        index.add(other.item_parts(items))
+    with pytest.raises(FingerprintError, match="the item parts were made by model"):
+        Index.build(mol, other.item_parts(items)[:5])
+
+
+def test_parts_know_when_their_model_was_trained_further(queries: torch.Tensor) -> None:
+    mol = make_similarity("mixture")
+    before = mol.query_parts(queries)
+    assert before.model == before[1:2].model == fingerprint(mol)
+    with torch.no_grad():
+        next(iter(mol.parameters())).mul_(1.5)
+    assert mol.query_parts(queries).model == fingerprint(mol) != before.model
+    assert mol.train().query_parts(queries).model is None
+
+
+def test_a_model_in_half_precision_gives_parts_that_its_index_takes(generator: torch.Generator) -> None:
+    mol = MixtureOfLogits(
+        num_query_components=2, num_item_components=2, component_dim=4, gate_inputs=["pair"], gate_dim=8, seed=0,
+        query_projection="ready", item_projection="ready",
+    ).to(torch.bfloat16).eval()  # fmt: skip
+    index = Index.build(mol, torch.randn(9, 2, 4, generator=generator).to(torch.bfloat16))
+    parts = mol.query_parts(torch.randn(3, 2, 4, generator=generator).to(torch.bfloat16))
+    assert parts.model != index.fingerprint  # the index scores with fp32 weights
+    assert index.search(parts, 3).ids.shape == (3, 3)
+
+
 def test_foreign_parts_are_refused(items: torch.Tensor, queries: torch.Tensor) -> None:
     mol, other = make_similarity("mixture"), make_similarity("mixture-pair")
+    unnamed = ItemParts(other.item_parts(items).components, None)
     with pytest.raises(InvalidInputError, match=r"item components has shape \(20, 3, 4\) but \(rows, 2, 4\)"):
-        Index.build(mol, other.item_parts(items))
+        Index.build(mol, unnamed)
     index = Index.build(mol, items)
+    foreign = QueryParts(other.query_parts(queries).components, None)
     with pytest.raises(InvalidInputError, match="query components has shape"):
-        index.search(other.query_parts(queries), 1)
+        index.search(foreign, 1)
     parts = mol.item_parts(items)
     with pytest.raises(InvalidInputError, match="item gate has 19 rows but its components have 20"):
         Index.build(mol, ItemParts(parts.components, parts.gate[:-1]))

@@ -19,6 +19,7 @@ from railsearch import (
 )
 from railsearch.index import Precision, Strategy
 from railsearch.index.corpus import Corpus
+from railsearch.index.segment import Segment
 from railsearch.similarity import ItemParts, QueryParts
 from tests.contract.worlds import EXACT, TOLERANCE, WORLDS, check_result, fp64_scores, make_world
 
@@ -77,7 +78,7 @@ def test_no_score_exceeds_its_bound_by_more_than_the_slack(kind: str, seed: int)
     with torch.no_grad():
         query_parts, item_parts = similarity.query_parts(queries), similarity.item_parts(items)
     similarity.train(False)
-    corpus = Corpus.build(similarity, item_parts)
+    corpus = Corpus.build(similarity, [Segment.build(torch.arange(200), item_parts)])
     bounds, slack = corpus.bounds(query_parts, None), corpus.slack(query_parts)
     everything = torch.arange(200).expand(3, 200)
     with torch.no_grad():
@@ -128,7 +129,8 @@ def test_ceiling_is_the_best_component_of_what_was_not_scored(seed: int, n: int,
     result = index.search(queries, k, strategy)
     with torch.no_grad():
         found = similarity.compare(similarity.query_parts(queries), similarity.item_parts(items)).component_scores
-        slack = Corpus.build(similarity, similarity.item_parts(items)).slack(similarity.query_parts(queries))
+        segment = Segment.build(torch.arange(300), similarity.item_parts(items))
+        slack = Corpus.build(similarity, [segment]).slack(similarity.query_parts(queries))
     for query in range(3):
         chosen = {int(row) for pair in range(6) for row in found[query, :, pair].topk(n).indices}
         by_sum = found[query].sum(dim=-1)
@@ -311,7 +313,7 @@ def test_bad_strategies(strategy: object, message: str) -> None:
 def test_low_precision_halves_memory_and_stays_near(precision: str) -> None:
     similarity, items, queries = make_world("random", 500, seed=4)
     full, half = Index.build(similarity, items), Index.build(similarity, items, precision=precision)
-    assert half._corpus.parts.components.element_size() == 2
+    assert half._collection.corpus.segments[0].parts.components.element_size() == 2
     near = {"fp16": 0.1, "bf16": 1.0}[precision]  # of scores that reach 50
     torch.testing.assert_close(half.search(queries, 9).scores, full.search(queries, 9).scores, rtol=0, atol=near)
     with pytest.raises(InvalidInputError, match="precision is 'int8'; choose from: fp32, fp16, bf16"):

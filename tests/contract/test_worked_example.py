@@ -55,10 +55,9 @@ class TableSimilarity(nn.Module):
         return Comparison((weights * component_scores).sum(-1), component_scores, weights)
 
 
-@pytest.fixture
-def worked_example() -> Index:
+def worked_example_table() -> Tensor:
     """Items a to e of the paper's appendix: two component scores and two gate weights each."""
-    table = torch.tensor(
+    return torch.tensor(
         [
             [1.0, 1.0, 0.5, 0.5],
             [0.8, 0.0, 0.5, 0.5],
@@ -67,7 +66,11 @@ def worked_example() -> Index:
             [0.2, 0.2, 0.5, 0.5],
         ]
     )
-    return Index.build(TableSimilarity(), table)
+
+
+@pytest.fixture
+def worked_example() -> Index:
+    return Index.build(TableSimilarity(), worked_example_table())
 
 
 def test_worked_example_of_the_paper(worked_example: Index) -> None:

@@ -3,15 +3,17 @@
 import json
 from pathlib import Path
 
+import numpy as np
 import pytest
+import torch
 from typer.testing import CliRunner
 
-from railsearch import RailsearchError
+from railsearch import DotProduct, Index, RailsearchError
 from railsearch.cli.app import app
 from railsearch.evaluation import scaling
 
 RUNNER = CliRunner()
-SMALL = ("bench", "ml-20m", "--items", "300", "--queries", "32", "--repeats", "1")
+SMALL = ("bench", "ml-20m", "--items", "300", "--num-queries", "32", "--repeats", "1")
 
 
 def run(*arguments: str) -> str:
@@ -32,7 +34,7 @@ def test_tables() -> None:
 def test_json() -> None:
     text = run(*SMALL, "--k", "10", "--strategies", "Combined(5,20)", "--no-naive", "--sharpness", "0", "--json")
     report = json.loads(text)
-    assert (report["shape"], report["sharpness"], report["k"]) == ("ml-20m", 0.0, 10)
+    assert (report["workload"], report["sharpness"], report["k"]) == ("ml-20m", 0.0, 10)
     assert [row["name"] for row in report["rows"]] == ["BruteForce", "Combined(5, 20)"]
     assert report["rows"][1]["hit_rates"] == {"1": 1.0, "5": 1.0, "10": 1.0}
     assert [latency["batch_size"] for latency in report["rows"][0]["latencies"]] == [32, 1]
@@ -61,7 +63,7 @@ def test_scaling(monkeypatch: pytest.MonkeyPatch) -> None:
         (("books", "--items", "20"), "k is 100 but the index holds 20 items; ask for k <= 20"),
         (("books", "--strategies", "Avrage(5)"), "there is no strategy 'Avrage'"),
         (("books", "--strategies", "Average(5)"), "k is 100 but Average(5)"),
-        (("books", "--queries", "4"), "4 queries but a batch of 32"),
+        (("books", "--num-queries", "4"), "4 queries but a batch of 32"),
         (("books", "--plot", "/absent/picture.png"), "there is no folder /absent"),
         (("books", "--scaling", "--strategies", "TwoPass Average(500)"), "--scaling times one strategy"),
         (("books", "--scaling", "--items", "100"), "corpora grow from 24186"),
@@ -78,3 +80,22 @@ def test_bad_input_is_refused_before_the_run(arguments: tuple[str, ...], message
 @pytest.mark.parametrize("arguments", [("books", "--items", "0"), ("books", "--sharpness", "-1"), ()])
 def test_options_have_limits(arguments: tuple[str, ...]) -> None:
     assert RUNNER.invoke(app, ["bench", *arguments]).exit_code == 2
+
+
+def test_an_index_folder_with_queries(tmp_path: Path) -> None:
+    generator = torch.Generator().manual_seed(0)
+    Index.build(DotProduct(dim=4), torch.randn(300, 4, generator=generator), path=tmp_path / "index")
+    np.save(tmp_path / "queries.npy", torch.randn(40, 4, generator=generator).numpy())
+    options = ["--queries", str(tmp_path / "queries.npy"), "--k", "5", "--repeats", "1", "--strategies", "TwoPass"]
+    report = json.loads(run("bench", str(tmp_path / "index"), *options, "--json"))
+    assert [row["name"] for row in report["rows"]] == ["BruteForce", "TwoPass"]
+    assert report["num_items"] == 300
+    assert report["rows"][1]["hit_rates"]["5"] == 1.0
+    assert "TwoPass" in run("bench", str(tmp_path / "index"), *options)
+    for wrong, message in (
+        ([str(tmp_path / "index")], "give its queries with --queries"),
+        ([str(tmp_path / "index"), *options, "--scaling"], "are for workloads"),
+        ([str(tmp_path / "nothing"), *options], "does not exist"),
+    ):
+        with pytest.raises(RailsearchError, match=message):
+            run("bench", *wrong)

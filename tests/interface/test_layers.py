@@ -9,10 +9,11 @@ import railsearch
 
 PACKAGE = Path(railsearch.__file__).parent
 LAYERS = {
-    "errors": 0, "types": 0, "inputs": 0, "files": 0,
+    "errors": 0, "types": 0, "inputs": 0, "files": 0, "progress": 0,
     "similarity": 1, "metrics": 1,
     "scoring": 2, "data": 2,
     "index": 3, "training": 3,
+    "testing": 4,
     "evaluation": 4,
     "demo": 5,
     "cli": 6,
@@ -61,3 +62,8 @@ def test_an_upward_import_is_seen(tmp_path: Path) -> None:
     file = tmp_path / "module.py"
     file.write_text("from railsearch.index import Index\nfrom railsearch import cli\nimport railsearch.demo\n")
     assert imported(file) == {"index", "cli", "demo"}
+
+
+def test_only_its_own_engine_imports_a_search_library() -> None:
+    importers = {module for module in MODULES if "import faiss" in (PACKAGE / module).read_text()}
+    assert importers == {Path("index/engines/faiss.py")}

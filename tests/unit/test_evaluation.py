@@ -11,14 +11,12 @@ from railsearch import (
     Adaptive,
     Average,
     BruteForce,
-    Combined,
     DotProduct,
     Index,
     InvalidInputError,
     MissingExtraError,
     MixtureOfLogits,
     NotEnoughItemsError,
-    PerComponent,
     TwoPass,
 )
 from railsearch.data import Shape, make_shape
@@ -26,11 +24,9 @@ from railsearch.evaluation import (
     NaiveBruteForce,
     benchmark_shape,
     check_plot,
-    format_strategy,
     machine,
     measure_scaling,
     naive,
-    parse_strategies,
     run_benchmark,
     scale_shape,
 )
@@ -261,43 +257,6 @@ def test_bad_shapes_are_refused_before_they_are_made(
 def test_scaling_needs_room_to_grow() -> None:
     with pytest.raises(InvalidInputError, match="num_items is 5000 but corpora grow from 24186"):
         scale_shape("books", num_items=5000)
-
-
-@pytest.mark.parametrize(
-    ("text", "strategies"),
-    [
-        ("Average(500)", (Average(500),)),
-        ("Combined(5,200)", (Combined(5, 200),)),
-        ("Combined( 5 , 200 ), twopass;BruteForce()", (Combined(5, 200), TwoPass(), BruteForce())),
-        ("Adaptive(1.0) Adaptive Adaptive(0, 50)", (Adaptive(1.0), Adaptive(), Adaptive(0, 50))),
-        (" PerComponent(5)\n", (PerComponent(5),)),
-    ],
-)
-def test_strategies_from_text(text: str, strategies: tuple) -> None:
-    found = parse_strategies(text)
-    assert found == strategies
-    assert parse_strategies(" ".join(map(format_strategy, found))) == strategies
-
-
-@pytest.mark.parametrize(
-    ("text", "message"),
-    [
-        ("", "strategies is empty; choose from: BruteForce, TwoPass, Adaptive"),
-        ("Avrage(5)", "there is no strategy 'Avrage'"),
-        ("Average", "Average has 0 numbers"),
-        ("Average(5, 6)", r"Average\(5, 6\) has 2 numbers"),
-        ("Average(n)", r"'n' in Average\(n\) is no number"),
-        ("Average(1e3)", "'1e3' in"),
-        ("Average(5.5)", "n is 5.5; give a whole number"),
-        ("Average(0)", "n is 0"),
-        ("Average(5", r"cannot be read from '\(5' on"),
-        ("Average(__import__('os'))", "cannot be read from"),
-        ("5", "cannot be read from '5' on"),
-    ],
-)
-def test_wrong_text(text: str, message: str) -> None:
-    with pytest.raises(InvalidInputError, match=message):
-        parse_strategies(text)
 
 
 @pytest.mark.parametrize(

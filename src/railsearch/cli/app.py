@@ -9,9 +9,11 @@ from rich.console import Console
 from rich.table import Table
 
 import railsearch
+from railsearch.cli import index
 from railsearch.cli.bench import bench
 from railsearch.cli.doctor import ISA_VARIABLE, ISA_WITHOUT_AMX, Bf16Matmul, Diagnosis, diagnose
 from railsearch.cli.options import Json
+from railsearch.cli.search import search
 from railsearch.cli.story import tell_demo
 from railsearch.demo import run_demo
 from railsearch.errors import RailsearchError
@@ -25,6 +27,8 @@ app = typer.Typer(
     add_completion=False,
     pretty_exceptions_enable=False,
 )
+app.add_typer(index.app)
+app.command()(search)
 app.command()(bench)
 
 

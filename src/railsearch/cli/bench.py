@@ -9,6 +9,7 @@ from rich.console import Console
 from rich.table import Table
 
 from railsearch.cli.options import Json
+from railsearch.data import read_queries
 from railsearch.data.shapes import DEFAULT_SHARPNESS
 from railsearch.errors import InvalidInputError
 from railsearch.evaluation import (
@@ -17,11 +18,12 @@ from railsearch.evaluation import (
     ScalingReport,
     benchmark_shape,
     check_plot,
-    parse_strategies,
     plot_recall_latency,
+    run_benchmark,
     scale_shape,
 )
 from railsearch.evaluation.benchmark import DEFAULT_STRATEGIES
+from railsearch.index import Index, parse_strategies
 
 BOLD_FROM = 0.99
 """Hit rates that the paper's Table 3 prints in bold."""
@@ -31,10 +33,20 @@ NOISE_FROM = 0.1
 
 
 def bench(
-    shape: Annotated[str, typer.Argument(help="ml-20m, books or nq320k: the workloads of the paper's Table 3.")],
+    workload: Annotated[
+        str,
+        typer.Argument(
+            help="ml-20m, books or nq320k, the workloads of the paper's Table 3; or an index folder, with --queries.",
+            show_default=False,
+        ),
+    ],
     *,
     items: Annotated[int | None, typer.Option(help="Fewer or more items than the workload has.", min=1)] = None,
-    queries: Annotated[int, typer.Option(help="Queries that quality is measured on; at least 32.", min=1)] = 64,
+    queries: Annotated[
+        Path | None,
+        typer.Option(help="Query embeddings for an index folder: a .npy array or a table.", show_default=False),
+    ] = None,
+    num_queries: Annotated[int, typer.Option(help="Queries of a workload; at least 32.", min=1)] = 64,
     k: Annotated[int, typer.Option(help="How many items each search asks for.", min=1)] = 100,
     repeats: Annotated[int, typer.Option(help="How many times each search is timed.", min=1)] = 10,
     strategies: Annotated[
@@ -66,19 +78,36 @@ def bench(
     Example: railsearch bench books --items 50000 --repeats 3 --strategies "Average(2000) Combined(5,200)"
 
     Example: railsearch bench books --scaling
+
+    Example: railsearch bench movies.index --queries users.npy --k 10
     """
     chosen = DEFAULT_STRATEGIES if strategies is None else parse_strategies(strategies)
     if plot is not None:
         check_plot(plot)
     show_progress = False if as_json else None
     report: BenchmarkReport | ScalingReport
-    if scaling:
+    if queries is not None:
+        if scaling or items is not None:
+            raise InvalidInputError("--scaling and --items are for workloads; an index folder has the items it has.")
+        embeddings = read_queries(queries)
+        report = run_benchmark(
+            Index.open(workload),
+            embeddings,
+            k=k,
+            strategies=chosen,
+            batch_sizes=[size for size in (32, 1) if size <= len(embeddings)],
+            repeats=repeats,
+            show_progress=show_progress,
+        )
+    elif Path(workload).is_dir():
+        raise InvalidInputError(f"{workload} is a folder; give its queries with --queries, such as users.npy.")
+    elif scaling:
         if plot is not None or (strategies is not None and len(chosen) > 1):
             raise InvalidInputError(
                 "--scaling times one strategy and has no plot; leave out --plot, give one strategy."
             )
         report = scale_shape(
-            shape,
+            workload,
             num_items=items,
             sharpness=sharpness,
             seed=seed,
@@ -89,9 +118,9 @@ def bench(
         )
     else:
         report = benchmark_shape(
-            shape,
+            workload,
             num_items=items,
-            num_queries=queries,
+            num_queries=num_queries,
             sharpness=sharpness,
             seed=seed,
             k=k,
@@ -103,7 +132,8 @@ def bench(
     if isinstance(report, BenchmarkReport) and plot is not None:
         plot_recall_latency(report, plot)
     if as_json:
-        print(json.dumps({"shape": shape, "sharpness": sharpness, "seed": seed, **report.to_dict()}, indent=2))
+        settings = {} if queries is not None else {"sharpness": sharpness, "seed": seed}
+        print(json.dumps({"workload": workload, **settings, **report.to_dict()}, indent=2))
         return
     console = Console(highlight=False)
     if not console.is_terminal:
@@ -111,7 +141,7 @@ def bench(
     if isinstance(report, ScalingReport):
         tell_scaling(report, console)
     else:
-        console.print(f"{shape}, sharpness {sharpness}, seed {seed}")
+        console.print(workload if queries is not None else f"{workload}, sharpness {sharpness}, seed {seed}")
         tell_benchmark(report, console)
 
 

@@ -1,7 +1,24 @@
-"""Options that commands share."""
+"""Options that several commands share."""
 
+from pathlib import Path
 from typing import Annotated
 
 import typer
 
 Json = Annotated[bool, typer.Option("--json", help="Print one JSON object instead of text.")]
+IndexFolder = Annotated[Path, typer.Argument(help="The index folder.", show_default=False)]
+ItemsFile = Annotated[
+    Path,
+    typer.Option(
+        "--items",
+        help="Items: a .npy array of embeddings (N, D), or a Parquet or Arrow table with a column of embeddings, one "
+        "of ids where there is one, and other columns, which become metadata.",
+        show_default=False,
+    ),
+]
+IdsFile = Annotated[Path | None, typer.Option("--ids", help="Ids of the items in an array: a .npy array of integers.")]
+MetadataFile = Annotated[
+    Path | None, typer.Option("--metadata", help="Columns for items in an array: a Parquet or Arrow table.")
+]
+IdColumn = Annotated[str, typer.Option(help="The column of ids in a table of items.")]
+EmbeddingColumn = Annotated[str, typer.Option(help="The column of embeddings in a table.")]

@@ -1,6 +1,26 @@
-"""Data: so far, synthetic worlds whose truth is known, and the paper's workloads as such worlds."""
+"""Data: interactions, items and queries from files, splits, and synthetic worlds whose truth is known."""
 
+from railsearch.data.collections import read_amazon, read_movielens, read_sequences
+from railsearch.data.interactions import Interactions
+from railsearch.data.items import read_array, read_items, read_queries
 from railsearch.data.shapes import Shape, ShapeName, make_shape
+from railsearch.data.splits import HeldOut, Split, leave_last_out
 from railsearch.data.synthetic import World, make_world
 
-__all__ = ["Shape", "ShapeName", "World", "make_shape", "make_world"]
+__all__ = [
+    "HeldOut",
+    "Interactions",
+    "Shape",
+    "ShapeName",
+    "Split",
+    "World",
+    "leave_last_out",
+    "make_shape",
+    "make_world",
+    "read_amazon",
+    "read_array",
+    "read_items",
+    "read_movielens",
+    "read_queries",
+    "read_sequences",
+]

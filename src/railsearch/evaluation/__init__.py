@@ -3,7 +3,6 @@
 from railsearch.evaluation.benchmark import benchmark_shape, run_benchmark
 from railsearch.evaluation.machine import Machine, describe_machine
 from railsearch.evaluation.naive import NaiveBruteForce
-from railsearch.evaluation.notation import format_strategy, parse_strategies
 from railsearch.evaluation.plot import check_plot, plot_recall_latency
 from railsearch.evaluation.report import BenchmarkReport, BenchmarkRow, Latency
 from railsearch.evaluation.scaling import ScalingReport, ScalingRow, measure_scaling, scale_shape
@@ -19,9 +18,7 @@ __all__ = [
     "benchmark_shape",
     "check_plot",
     "describe_machine",
-    "format_strategy",
     "measure_scaling",
-    "parse_strategies",
     "plot_recall_latency",
     "run_benchmark",
     "scale_shape",

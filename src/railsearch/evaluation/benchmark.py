@@ -13,11 +13,20 @@ from railsearch.data.shapes import DEFAULT_SHARPNESS, SIZES, ShapeName, make_sha
 from railsearch.errors import InvalidInputError, NotEnoughItemsError
 from railsearch.evaluation.machine import describe_machine, measure_peak, watch_others
 from railsearch.evaluation.naive import NaiveBruteForce
-from railsearch.evaluation.notation import format_strategy
-from railsearch.evaluation.progress import measuring
 from railsearch.evaluation.report import BenchmarkReport, BenchmarkRow, Latency
-from railsearch.index import Adaptive, Average, BruteForce, Combined, Index, PerComponent, Strategy, TwoPass
+from railsearch.index import (
+    Adaptive,
+    Average,
+    BruteForce,
+    Combined,
+    Index,
+    PerComponent,
+    Strategy,
+    TwoPass,
+    format_strategy,
+)
 from railsearch.inputs import ArrayLike, as_choice, as_embeddings, check_count
+from railsearch.progress import measuring
 from railsearch.scoring import Stage, now, stopwatch
 from railsearch.similarity import QueryParts
 from railsearch.types import SearchResult

@@ -11,10 +11,9 @@ from torch import Tensor
 from railsearch.data.shapes import DEFAULT_SHARPNESS, SIZES, ShapeName, make_shape
 from railsearch.errors import InvalidInputError
 from railsearch.evaluation.machine import Machine, describe_machine, watch_others
-from railsearch.evaluation.notation import format_strategy
-from railsearch.evaluation.progress import measuring
-from railsearch.index import Average, Index, Strategy
+from railsearch.index import Average, Index, Strategy, format_strategy
 from railsearch.inputs import as_choice, check_count
+from railsearch.progress import measuring
 from railsearch.scoring import Stage, now, stopwatch
 from railsearch.similarity import Similarity
 

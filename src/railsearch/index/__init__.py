@@ -1,8 +1,11 @@
 """HOW to find the top K of a corpus under a similarity (the paper's section 3)."""
 
 from railsearch.index.corpus import Precision
+from railsearch.index.engines import Faiss, Flat
 from railsearch.index.index import Index
+from railsearch.index.storage import Verification
 from railsearch.index.strategies import Adaptive, Average, BruteForce, Combined, PerComponent, Strategy, TwoPass
+from railsearch.index.strategy_text import format_strategy, parse_strategies, parse_strategy
 from railsearch.index.tuning import TuningReport, TuningRow
 
 __all__ = [
@@ -10,6 +13,8 @@ __all__ = [
     "Average",
     "BruteForce",
     "Combined",
+    "Faiss",
+    "Flat",
     "Index",
     "PerComponent",
     "Precision",
@@ -17,4 +22,8 @@ __all__ = [
     "TuningReport",
     "TuningRow",
     "TwoPass",
+    "Verification",
+    "format_strategy",
+    "parse_strategies",
+    "parse_strategy",
 ]

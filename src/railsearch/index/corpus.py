@@ -1,17 +1,25 @@
 """The item side that every strategy searches, and the rounding that its certificates allow for."""
 
+import itertools
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
+from typing import TYPE_CHECKING
 
 import torch
 from torch import Tensor
 
+from railsearch.index.engines import Engine, Flat
+from railsearch.index.metadata import stack
+from railsearch.index.segment import Segment, lengths
 from railsearch.scoring import Hidden, Stage, timed
 from railsearch.similarity import ItemParts, QueryParts, Similarity
 
+if TYPE_CHECKING:
+    from polars import DataFrame
+
 VALUES_PER_BLOCK = 2**20
-"""Component scores that a scan holds at once: 4 MiB of them."""
-ROWS_PER_BATCH = 65_536
+"""Component scores that a scan for bounds holds at once: 4 MiB of them."""
 ROUNDOFF = 2.0**-24
 """What one fp32 operation may be off by, relative to its result."""
 
@@ -34,50 +42,139 @@ STORAGE_SLACK = {torch.float16: 3 * 2.0**-11, torch.bfloat16: 3 * 2.0**-8}
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class Corpus:
-    """Items under a similarity, ready to be scanned."""
+class Stretch:
+    """Rows that lie together in one segment."""
 
-    similarity: Similarity
+    first_row: int
+    """Where they begin in the corpus."""
+    segment: Segment
     parts: ItemParts
-    sums: Tensor  # (N, d) the sum of each item's components, for searches by average; in the precision of scores
-    longest: float
-    """The greatest length of a component: 1 where components are normalised."""
-
-    @classmethod
-    def build(cls, similarity: Similarity, parts: ItemParts) -> "Corpus":
-        """Materialise what searches need besides the parts themselves."""
-        dtype = torch.promote_types(parts.components.dtype, torch.float32)
-        sums = torch.empty_like(parts.components[:, 0], dtype=dtype)  # (N, d)
-        longest = 0.0
-        for first in range(0, len(parts), ROWS_PER_BATCH):
-            block = parts.components[first : first + ROWS_PER_BATCH].to(dtype)  # (n, Px, d)
-            sums[first : first + len(block)] = block.sum(dim=1)
-            longest = max(longest, float(_lengths(block).max()))
-        return cls(similarity, parts, sums, longest)
 
     def __len__(self) -> int:
         return len(self.parts)
 
-    def between(self, first: int, last: int) -> "Corpus":
-        """The stretch of rows first to last - 1, sharing memory."""
-        return Corpus(self.similarity, self.parts[first:last], self.sums[first:last], self.longest)
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Corpus:
+    """Items under a similarity: the rows of all segments, one after the other, some of them no longer live."""
+
+    similarity: Similarity
+    segments: tuple[Segment, ...]
+    engine: Engine
+    row_ids: Tensor  # (N,) the id of every row, live or not
+    is_live: Tensor | None  # (N,) bool; None where all are
+    ids: Tensor  # (M,) of live items, ascending
+    rows: Tensor  # (M,) the row of each of them
+    places: Tensor | None
+    """Where each row (N,) stands in the order of ids, which decides ties; None where rows are in that order."""
+
+    @classmethod
+    def build(cls, similarity: Similarity, segments: Sequence[Segment], engine: Engine | None = None) -> "Corpus":
+        """Put segments one after the other; at least one, empty if need be."""
+        row_ids = segments[0].ids if len(segments) == 1 else torch.cat([segment.ids for segment in segments])  # (N,)
+        is_live = None
+        if any(segment.is_live is not None for segment in segments):
+            is_live = torch.zeros_like(row_ids, dtype=torch.bool)  # (N,)
+            for first, segment in zip(_starts(segments), segments, strict=True):
+                is_live[first + segment.live_rows] = True
+        rows = torch.arange(len(row_ids), device=row_ids.device) if is_live is None else is_live.nonzero().flatten()
+        ids, places = row_ids if is_live is None else row_ids[rows], None
+        if bool((ids[1:] < ids[:-1]).any()):
+            ids, order = ids.sort()
+            rows = rows[order]
+            places = torch.zeros_like(row_ids)  # (N,)
+            places[rows] = torch.arange(len(rows), device=rows.device)
+        return cls(
+            similarity=similarity,
+            segments=tuple(segments),
+            engine=Flat() if engine is None else engine,
+            row_ids=row_ids,
+            is_live=is_live,
+            ids=ids,
+            rows=rows,
+            places=places,
+        )
+
+    def __len__(self) -> int:
+        return len(self.row_ids)
+
+    def __getitem__(self, rows: Tensor) -> ItemParts:
+        """The parts of rows (B, C): components (B, C, Px, d) and gate (B, C, P)."""
+        if len(self.segments) == 1:
+            return self.segments[0].parts[rows]
+        flat = rows.flatten()
+        example = self.segments[0].parts
+        components = example.components.new_empty(len(flat), *example.components.shape[1:])  # (B * C, Px, d)
+        gate = None if example.gate is None else example.gate.new_empty(len(flat), example.gate.shape[1])  # (B * C, P)
+        for stretch in self.stretches():
+            is_here = (flat >= stretch.first_row) & (flat < stretch.first_row + len(stretch))  # (B * C,)
+            found = stretch.parts[flat[is_here] - stretch.first_row]
+            components[is_here] = found.components
+            if gate is not None and found.gate is not None:
+                gate[is_here] = found.gate
+        return ItemParts(
+            components.view(*rows.shape, *components.shape[1:]),
+            None if gate is None else gate.view(*rows.shape, gate.shape[1]),
+        )
+
+    @property
+    def like(self) -> Tensor:
+        """An empty tensor of the precision and device that scores are computed in."""
+        return self.segments[0].sums[:0]
+
+    @property
+    def hidden(self) -> Hidden | None:
+        """What no query may be given: rows that are not live."""
+        if self.is_live is None:
+            return None
+        return Hidden.from_lists([], device=self.is_live.device, is_allowed=self.is_live)
+
+    def stretches(self, size: int | None = None) -> Iterator[Stretch]:
+        """All rows in their order, cut where a segment ends, or after `size` rows."""
+        for begin, segment in zip(_starts(self.segments), self.segments, strict=True):
+            step = max(1, len(segment) if size is None else size)
+            for first in range(0, len(segment), step):
+                yield Stretch(begin + first, segment, segment.parts[first : first + step])
+
+    @property
+    def frame(self) -> "DataFrame | None":
+        """Metadata of every row (N), live or not; None where the index has none."""
+        return stack([segment.metadata.frame for segment in self.segments if segment.metadata is not None])
+
+    @property
+    def has_metadata(self) -> bool:
+        """Whether there is a `frame`, without reading it."""
+        return self.segments[0].metadata is not None
+
+    def rows_of(self, ids: Tensor) -> Tensor:
+        """Rows of those ids that are live, each once; others are passed over."""
+        distinct = torch.unique(ids).to(self.ids.device)
+        if not len(self.ids):
+            return self.rows
+        found = torch.searchsorted(self.ids, distinct).clamp_max(len(self.ids) - 1)
+        return self.rows[found[self.ids[found] == distinct]]
+
+    def tie_order(self, rows: Tensor) -> Tensor:
+        """What decides between equal scores of rows (B, C): the smaller is better."""
+        return rows if self.places is None else self.places[rows]
 
     @timed(Stage.FIRST_STAGE)
-    def bounds(self, query_parts: QueryParts, hidden: Hidden | None, first_row: int = 0) -> Tensor:
+    def bounds(self, query_parts: QueryParts, hidden: Hidden | None, stretch: Stretch | None = None) -> Tensor:
         """Best component score (B, N) of every item, minus infinity where it is hidden; no score is above it.
 
         Where the similarity promises no such thing, the bound is infinite and nothing is ever passed over for it.
-
-        `first_row` is the row that this stretch begins at in the corpus that `hidden` speaks of.
+        With a stretch, of its items only.
         """
-        bounds = query_parts.components.new_full((len(query_parts), len(self)), torch.inf)  # (B, N)
+        if stretch is None:
+            return torch.cat([self.bounds(query_parts, hidden, each) for each in self.stretches()], dim=1)  # (B, N)
+        bounds = query_parts.components.new_full((len(query_parts), len(stretch)), torch.inf)  # (B, n)
         values_per_row = len(query_parts) * self.similarity.num_query_components * self.similarity.num_item_components
         rows_per_block = max(1, VALUES_PER_BLOCK // max(1, values_per_row))
-        for first in range(0, len(self) if self.similarity.is_certifiable else 0, rows_per_block):
+        for first in range(0, len(stretch) if self.similarity.is_certifiable else 0, rows_per_block):
             rows = slice(first, first + rows_per_block)
-            bounds[:, rows] = self.similarity.bounds(query_parts, self.parts[rows].to(bounds.dtype))
+            bounds[:, rows] = self.similarity.bounds(query_parts, stretch.parts[rows].to(bounds.dtype))
         if hidden is not None:
-            hidden.hide(bounds, first_row)
+            hidden.hide(bounds, stretch.first_row)
         return bounds
 
     def slack(self, query_parts: QueryParts) -> Tensor:
@@ -89,7 +186,7 @@ class Corpus:
         """
         num_pairs = self.similarity.num_query_components * self.similarity.num_item_components
         num_roundings = 2 * self.similarity.component_dim + 4 * num_pairs + 16
-        share = num_roundings * ROUNDOFF + STORAGE_SLACK.get(self.parts.components.dtype, 0.0)
+        share = num_roundings * ROUNDOFF + STORAGE_SLACK.get(self.segments[0].parts.components.dtype, 0.0)
         return self._largest_score(query_parts) * share  # (B,)
 
     def trivial_ceiling(self, query_parts: QueryParts) -> Tensor:
@@ -99,11 +196,11 @@ class Corpus:
         return self._largest_score(query_parts) + self.slack(query_parts)  # (B,)
 
     def _largest_score(self, query_parts: QueryParts) -> Tensor:
-        longest_query = _lengths(query_parts.components).amax(dim=1)  # (B,)
-        return (longest_query * (self.longest / self.similarity.temperature)).to(query_parts.components.dtype)  # (B,)
+        longest_query = lengths(query_parts.components).amax(dim=1)  # (B,)
+        longest_item = max(segment.longest for segment in self.segments)
+        return (longest_query * (longest_item / self.similarity.temperature)).to(query_parts.components.dtype)  # (B,)
 
 
-def _lengths(components: Tensor) -> Tensor:
-    """Lengths (rows, components), in fp64 so that the square of a small number is not lost."""
-    lengths: Tensor = torch.linalg.vector_norm(components.double(), dim=-1)
-    return lengths
+def _starts(segments: Sequence[Segment]) -> list[int]:
+    """The row of the corpus that each segment begins at."""
+    return list(itertools.accumulate((len(segment) for segment in segments[:-1]), initial=0))

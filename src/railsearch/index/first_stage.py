@@ -1,60 +1,113 @@
 """First stages: cheap dot products that say which items are worth scoring (the paper's section 3.2)."""
 
+from dataclasses import dataclass
+from functools import partial
+
 import torch
 from torch import Tensor
 
-from railsearch.index.corpus import VALUES_PER_BLOCK, Corpus
-from railsearch.scoring import Hidden, RunningBest, Stage, pack, timed
+from railsearch.errors import InvalidInputError
+from railsearch.index.corpus import Corpus
+from railsearch.index.engines import NO_ROW, Engine, Flat, FlatTable, Nearest
+from railsearch.scoring import Hidden, Stage, pack, select_best, timed
 from railsearch.similarity import QueryParts
 
-NO_ROW = -1
-"""Stands where a list of rows has nothing more to give."""
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Chosen:
+    """Rows that a first stage chose by component, and what it knows of the others."""
+
+    rows: Tensor  # (B, P * n), NO_ROW where a list has nothing more to give
+    ceiling: Tensor  # (B,) best component score that an item outside the lists may have, where not all were looked at
+    bounds: Tensor | None  # (B, N) best component score of every item, where all were
+
+    def ceiling_without(self, scored: Tensor, is_real: Tensor) -> Tensor:
+        """Best component score (B,) of what is not among the scored rows (B, C); crosses those off the bounds."""
+        if self.bounds is None:
+            return self.ceiling
+        if scored.shape[1]:
+            self.bounds.scatter_(1, torch.where(is_real, scored, scored[:, :1]), -torch.inf)  # (B, N)
+        return self.bounds.amax(dim=1)  # (B,)
 
 
 @timed(Stage.FIRST_STAGE)
-def best_by_average(corpus: Corpus, query_parts: QueryParts, n: int, hidden: Hidden | None) -> Tensor:
+def best_by_average(
+    corpus: Corpus, query_parts: QueryParts, n: int, hidden: Hidden | None, *, engine: Engine | None = None
+) -> Tensor:
     """Rows (B, n) with the best average component score: one dot product an item, whatever P is."""
-    vectors = query_parts.components.sum(dim=1)  # (B, d)
-    best = RunningBest(min(n, len(corpus)))
-    rows_per_block = max(1024, 2 * VALUES_PER_BLOCK // max(1, len(vectors)))
-    for first in range(0, len(corpus), rows_per_block):
-        scores = vectors @ corpus.sums[first : first + rows_per_block].T  # (B, n)
-        if hidden is not None:
-            hidden.hide(scores, first)
-        best.update(scores, torch.arange(first, first + scores.shape[1], device=scores.device))
-    found, rows = best.result()
-    return rows.masked_fill(found == -torch.inf, NO_ROW)
+    engine = corpus.engine if engine is None else engine
+    _check_limit(engine, n)
+    vectors = query_parts.components.sum(dim=1, keepdim=True)  # (B, 1, d)
+    lists = []
+    for stretch in corpus.stretches():
+        own_hidden = None if hidden is None else hidden.of_rows(stretch.first_row, stretch.first_row + len(stretch))
+        found = stretch.segment.sum_table(engine).best(vectors, n, own_hidden)
+        lists.append(_shifted(found, stretch.first_row))
+    return _best_of(corpus, lists, n).rows[:, 0]
 
 
 @timed(Stage.FIRST_STAGE)
-def best_per_component(corpus: Corpus, query_parts: QueryParts, n: int, hidden: Hidden | None) -> tuple[Tensor, Tensor]:
-    """Rows (B, P * n) of the n best items of each component pair, and the best component score (B, N) of all items.
+def best_per_component(corpus: Corpus, query_parts: QueryParts, n: int, hidden: Hidden | None) -> Chosen:
+    """The n best items of each component pair, and the ceiling of the others.
 
-    One pass over the corpus gives both, so that the ceiling of what is not chosen is known exactly.
+    A full scan knows the best component score of every item. Another engine is asked for one row more than n of each
+    pair: no item outside the lists is better than that one (Theorem 2); or, where it cannot give one more, better
+    than the n-th. What may have missed rows knows no ceiling.
     """
-    num_queries, num_query_components, dim = query_parts.components.shape
-    vectors = (query_parts.components / corpus.similarity.temperature).reshape(-1, dim)  # (B * Pq, d)
-    bounds = vectors.new_full((num_queries, len(corpus)), -torch.inf)  # (B, N)
-    rows_per_block = max(1024, 2 * VALUES_PER_BLOCK // max(1, len(vectors)))
-    lists = []
+    engine, temperature = corpus.engine, corpus.similarity.temperature
+    vectors = query_parts.components / temperature  # (B, Pq, d)
+    num_queries = len(vectors)
+    is_scan = isinstance(engine, Flat)
+    bounds = vectors.new_full((num_queries, len(corpus)), -torch.inf) if is_scan else None  # (B, N)
+    limit = one_more(engine, n)
+    _check_limit(engine, limit)
+    lists, ceiling = [], vectors.new_full((num_queries,), -torch.inf)  # (B,)
     for component in range(corpus.similarity.num_item_components):
-        best = RunningBest(min(n, len(corpus)))
-        for first in range(0, len(corpus), rows_per_block):
-            table = corpus.parts.components[first : first + rows_per_block, component].to(vectors.dtype)  # (n, d)
-            scores = vectors @ table.T  # (B * Pq, n)
-            by_query = scores.view(num_queries, num_query_components, len(table))  # (B, Pq, n)
-            if hidden is not None:
-                hidden.hide(by_query, first)
-            seen = bounds[:, first : first + len(table)]  # (B, n)
-            best_of_query = by_query.amax(dim=1)  # (B, n)
-            if not corpus.similarity.is_certifiable:
-                best_of_query.masked_fill_(best_of_query > -torch.inf, torch.inf)
-            seen.copy_(torch.maximum(seen, best_of_query))
-            best.update(scores, torch.arange(first, first + len(table), device=scores.device))
-        found, rows = best.result()
-        rows = rows.masked_fill(found == -torch.inf, NO_ROW)  # (B * Pq, n)
-        lists.append(rows.view(num_queries, num_query_components * rows.shape[1]))  # (B, Pq * n)
-    return torch.cat(lists, dim=1), bounds
+        found_in = []
+        for stretch in corpus.stretches():
+            first, last = stretch.first_row, stretch.first_row + len(stretch)
+            own_hidden = None if hidden is None else hidden.of_rows(first, last)
+            table = stretch.segment.component_table(engine, component)
+            if bounds is not None and isinstance(table, FlatTable):
+                found = table.scan(vectors, n, own_hidden, visit=partial(_raise, bounds[:, first:last]))
+            else:
+                found = table.best(vectors, limit, own_hidden)
+                if found.scores.shape[2] < len(stretch):
+                    ceiling = torch.maximum(ceiling, found.scores[:, :, -1].amax(dim=1))  # (B,)
+            found_in.append(_shifted(found, first))
+        nearest = _best_of(corpus, found_in, n + 1)
+        if bounds is None and nearest.scores.shape[2] > n:
+            ceiling = torch.maximum(ceiling, nearest.scores[:, :, n].amax(dim=1))  # (B,)
+        lists.append(nearest.rows[:, :, :n].flatten(1))  # (B, Pq * n)
+    if not engine.is_exact or not corpus.similarity.is_certifiable:
+        ceiling.fill_(torch.inf)
+        bounds = None if bounds is None else bounds.masked_fill_(bounds > -torch.inf, torch.inf)  # (B, N)
+    return Chosen(torch.cat(lists, dim=1), ceiling, bounds)
+
+
+def one_more(engine: Engine, n: int) -> int:
+    """How many rows to ask for so that the best of those left out is known too: n + 1, or n if that is the limit."""
+    return n + 1 if engine.max_n is None else max(n, min(n + 1, engine.max_n))
+
+
+@timed(Stage.FIRST_STAGE)
+def reaches(corpus: Corpus, query_parts: QueryParts, thresholds: Tensor, hidden: Hidden | None) -> Tensor:
+    """Whether some component score of each item (B, N) is at least its query's threshold (B,), asked of the engine."""
+    vectors = query_parts.components / corpus.similarity.temperature  # (B, Pq, d)
+    pieces = []
+    for stretch in corpus.stretches():
+        own_hidden = None if hidden is None else hidden.of_rows(stretch.first_row, stretch.first_row + len(stretch))
+        is_above = torch.zeros(len(vectors), len(stretch), dtype=torch.bool, device=vectors.device)  # (B, n)
+        for component in range(corpus.similarity.num_item_components):
+            table = stretch.segment.component_table(corpus.engine, component)
+            is_above |= table.above(vectors, thresholds, own_hidden)
+        pieces.append(is_above)
+    return torch.cat(pieces, dim=1)  # (B, N)
+
+
+def _check_limit(engine: Engine, n: int) -> None:
+    if engine.max_n is not None and engine.max_n < n:
+        raise InvalidInputError(f"{engine} gives at most {engine.max_n} rows but {n} are needed; ask for fewer.")
 
 
 @timed(Stage.FIRST_STAGE)
@@ -71,3 +124,28 @@ def unite(lists: list[Tensor], num_rows: int) -> tuple[Tensor, Tensor]:
     is_new[:, 1:] &= ordered[:, 1:] != ordered[:, :-1]
     columns, is_real = pack(is_new)  # (B, C)
     return ordered.gather(1, columns).masked_fill(~is_real, 0), is_real
+
+
+def _raise(bounds: Tensor, scores: Tensor, first: int) -> None:
+    """Raise bounds (B, N) to the best of each query's component scores (B, Pq, n) of rows from `first` on."""
+    seen = bounds[:, first : first + scores.shape[2]]  # (B, n)
+    torch.maximum(seen, scores.amax(dim=1), out=seen)
+
+
+def _shifted(found: Nearest, first_row: int) -> Nearest:
+    """The same, with rows counted in the corpus instead of the segment."""
+    return Nearest(torch.where(found.rows == NO_ROW, NO_ROW, found.rows + first_row), found.scores)
+
+
+def _best_of(corpus: Corpus, lists: list[Nearest], n: int) -> Nearest:
+    """The n best of what several segments gave; of equal scores the smaller id."""
+    if len(lists) == 1:
+        return Nearest(lists[0].rows[:, :, :n], lists[0].scores[:, :, :n])
+    rows = torch.cat([found.rows for found in lists], dim=2)  # (B, V, n)
+    scores = torch.cat([found.scores for found in lists], dim=2)  # (B, V, n)
+    num_queries, num_vectors, width = rows.shape
+    flat_rows = rows.view(-1, width)  # (B * V, n)
+    ties = corpus.tie_order(flat_rows.clamp_min(0))  # (B * V, n)
+    best, columns = select_best(scores.view(-1, width), min(n, width), ties)  # (B * V, n)
+    shape = (num_queries, num_vectors, min(n, width))
+    return Nearest(flat_rows.gather(1, columns).view(shape), best.view(shape))

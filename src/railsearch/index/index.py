@@ -1,35 +1,43 @@
-"""A corpus under a learned similarity, and the one call that searches it."""
+"""A corpus under a learned similarity: the one call that searches it, and the few that change it."""
 
-import copy
-from collections.abc import Sequence
-from collections.abc import Set as AbstractSet
-from typing import Self
+from collections.abc import Iterator
+from pathlib import Path
+from types import TracebackType
+from typing import TYPE_CHECKING, Self
 
-import numpy as np
 import torch
 from torch import Tensor
 
 from railsearch.errors import InvalidInputError, NotEnoughItemsError
+from railsearch.index.building import (
+    Items,
+    check_parts,
+    one_query,
+)
+from railsearch.index.collection import Collection
 from railsearch.index.corpus import Corpus, Precision
+from railsearch.index.engines import Engine
+from railsearch.index.filters import Allow, Exclude, find_hidden
+from railsearch.index.storage import Store, Verification
 from railsearch.index.strategies import BruteForce, Found, Strategy
+from railsearch.index.strategy_text import format_strategy, parse_strategy
 from railsearch.index.tuning import TuningReport, tune
 from railsearch.inputs import (
     ArrayLike,
     as_choice,
     as_embeddings,
-    as_id_lists,
-    as_ids,
     as_integers,
     as_tensor,
     as_user_ids,
     check_count,
-    check_finite,
     check_positive,
-    is_mask,
 )
-from railsearch.scoring import Hidden, compute_item_parts, compute_query_parts
-from railsearch.similarity import ItemParts, QueryParts, Similarity, check_similarity, fingerprint
-from railsearch.types import NO_ITEM, Explanation, SearchResult
+from railsearch.scoring import compute_query_parts
+from railsearch.similarity import QueryParts, Similarity, check_similarity, fingerprint
+from railsearch.types import NO_ITEM, Explanation, ItemBatch, SearchResult
+
+if TYPE_CHECKING:
+    from polars import DataFrame
 
 QUERIES_PER_BATCH = 32
 """Queries searched at once, so that one value for each query and item is never too many."""
@@ -39,89 +47,165 @@ class Index:
     """Items ready to be searched: their side of the similarity is computed once, here.
 
     The index keeps copies of the similarity and of all it is given, so that nothing that happens to them later
-    changes an answer.
+    changes an answer. With a path it is a folder on disk, and every change is a commit: once the call returns, it is
+    durable; if it is cut short at any moment, the version before is there.
 
     >>> from railsearch import DotProduct
     >>> index = Index.build(DotProduct(dim=2), torch.tensor([[1.0, 0.0], [0.0, 1.0]]), ids=[10, 20])
     >>> scores, ids = index.search(torch.tensor([[0.2, 0.9]]), k=1)
     >>> ids.tolist()
     [[20]]
+    >>> index.add(torch.tensor([[0.3, 1.0]]), ids=[30])
+    >>> index.search(torch.tensor([[0.2, 0.9]]), k=1).ids.tolist()
+    [[30]]
     """
 
-    def __init__(self, *, corpus: Corpus, ids: Tensor) -> None:
-        self._corpus = corpus
-        self._similarity = corpus.similarity
-        self._tuned: dict[int, Strategy] = {}
-        self._ids = ids  # (N,) ascending, so that the smaller row is the smaller id
+    def __init__(self, *, collection: Collection) -> None:
+        self._collection = collection
 
     @classmethod
     def build(
         cls,
         similarity: Similarity,
-        items: ArrayLike | ItemParts,
+        items: Items,
         ids: ArrayLike | None = None,
         *,
+        path: str | Path | None = None,
+        metadata: object = None,
         precision: Precision | str = Precision.FP32,
+        engine: Engine | None = None,
+        show_progress: bool | None = None,
     ) -> Self:
         """Compute the item side of every item and keep it.
 
         Args:
             similarity: how queries and items compare; copied.
-            items: item embeddings (N, D), ready components (N, Px, d) where the similarity takes those, or
-                the parts that `similarity.item_parts` gave.
+            items: item embeddings (N, D), ready components (N, Px, d) where the similarity takes those, the parts
+                that `similarity.item_parts` gave, or an iterator of `ItemBatch` that brings more than memory holds.
             ids: one integer >= 0 for each item, all different; 0 to N - 1 if left out.
+            path: a folder to make, which must not exist yet; without one the index lives in memory only. A build that
+                is cut short leaves no folder.
+            metadata: a table with one row for each item (a polars DataFrame, or anything that speaks Arrow), returned
+                with results and filtered by.
             precision: how item components and gates are kept: fp32, or fp16 or bf16 for half the memory. Answers and
                 certificates are then those of the rounded items.
+            engine: what finds the best items by dot product before scoring: Flat(), a plain scan, if left out, or
+                Faiss(...), whose tables are built by the first search that needs them. Exact strategies stay exact
+                with any; an engine that may miss items certifies nothing.
+            show_progress: a progress bar; by default on a terminal only.
         """
         check_similarity(similarity)
-        kept = as_choice(Precision, precision, name="precision")
-        similarity = copy.deepcopy(similarity).train(False)
-        for parameter in similarity.parameters():
-            parameter.requires_grad_(False)
-            parameter.data = parameter.data.to(torch.promote_types(parameter.dtype, torch.float32))
-        expected = similarity.item_parts(_one_row(similarity, similarity.item_shape))
-        if isinstance(items, ItemParts):
-            _check_parts(items, expected, name="item")
-        else:
-            items = as_embeddings(items, name="items", shape=similarity.item_shape)
-        if len(items) == 0:
-            raise InvalidInputError("items holds 0 rows; an index needs at least 1 item.")
-        ids_tensor = torch.arange(len(items)) if ids is None else as_ids(ids, count=len(items))
-        if isinstance(items, ItemParts):
-            item_parts = _copied(items).to(expected.components.dtype)
-        else:
-            item_parts = compute_item_parts(similarity, items)
-        if kept is not Precision.FP32:
-            item_parts = item_parts.to(kept.dtype)
-        for name, part in (("item components", item_parts.components), ("item gate", item_parts.gate)):
-            if part is not None:
-                check_finite(part, name=name)
-        ids_tensor = ids_tensor.to(item_parts.components.device)
-        if bool((ids_tensor[1:] < ids_tensor[:-1]).any()):
-            ids_tensor, order = ids_tensor.sort()
-            item_parts = item_parts[order]
-        return cls(corpus=Corpus.build(similarity, item_parts), ids=ids_tensor)
+        _check_engine(engine, similarity)
+        return cls(
+            collection=Collection.build(
+                similarity,
+                items,
+                ids,
+                path=None if path is None else Path(path).resolve(),
+                metadata=metadata,
+                precision=as_choice(Precision, precision, name="precision"),
+                engine=engine,
+                show_progress=show_progress,
+            )
+        )
+
+    @classmethod
+    def open(cls, path: str | Path, *, version: int | None = None, engine: Engine | None = None) -> Self:
+        """Open an index folder for reading and writing, and check every byte of it.
+
+        Items are mapped into memory: processes that open the same index share it. The version that was opened stays
+        as it is, whatever others commit; `refresh` moves on.
+
+        Args:
+            path: a folder that `build` made.
+            version: an older version that is still kept; the newest if left out.
+            engine: as in `build`.
+        """
+        if version is not None:
+            check_count(version, name="version")
+        collection = Collection.open(Path(path).resolve(), version=version, engine=engine)
+        _check_engine(engine, collection.corpus.similarity)
+        return cls(collection=collection)
 
     @property
     def similarity(self) -> Similarity:
         """The copy of the similarity that this index was built with; not to be changed."""
-        return self._similarity
+        return self._corpus.similarity
 
     @property
     def fingerprint(self) -> str:
         """The fingerprint of the similarity that this index was built with."""
-        return fingerprint(self._similarity)
+        return fingerprint(self.similarity)
 
     @property
     def ids(self) -> Tensor:
         """A copy of all item ids, ascending."""
-        return self._ids.clone()  # (N,)
+        return self._corpus.ids.clone()  # (M,)
+
+    @property
+    def version(self) -> int:
+        """Counts changes: the first version is 1."""
+        return self._collection.version
+
+    @property
+    def path(self) -> Path | None:
+        """The folder, or None for an index in memory."""
+        return self._collection.path
+
+    @property
+    def num_segments(self) -> int:
+        """How many pieces the items lie in; `compact` makes it few."""
+        return len(self._corpus.segments)
+
+    @property
+    def num_removed(self) -> int:
+        """Removed items whose room `compact` would free."""
+        return len(self._corpus) - len(self)
+
+    @property
+    def metadata(self) -> "DataFrame | None":
+        """The columns that go with the items, one row for each of `ids`."""
+        frame = self._corpus.frame
+        return None if frame is None else frame[self._corpus.rows.cpu().numpy()]
+
+    def describe(self) -> dict[str, int | str | list[str] | None]:
+        """What there is to know about this index, in words and numbers."""
+        corpus = self._corpus
+        frame = corpus.frame
+        similarity = corpus.similarity
+        pairs = f"{similarity.num_query_components} x {similarity.num_item_components} x {similarity.component_dim}"
+        return {
+            "path": None if self.path is None else str(self.path),
+            "version": self.version,
+            "items": len(self),
+            "removed": self.num_removed,
+            "segments": self.num_segments,
+            "precision": str(corpus.segments[0].parts.components.dtype).removeprefix("torch."),
+            "bytes": sum(segment.num_bytes for segment in corpus.segments),
+            "similarity": f"{type(similarity).__name__} {pairs}",
+            "fingerprint": self._collection.models[0] if self._collection.models else None,
+            "metadata": [] if frame is None else frame.columns,
+            "tuned": [f"k = {k}: {strategy}" for k, strategy in self._collection.tuned.items()],
+        }
 
     def __len__(self) -> int:
-        return len(self._ids)
+        return len(self._corpus.ids)
 
     def __repr__(self) -> str:
-        return f"Index({len(self)} items, {type(self._similarity).__name__})"
+        where = "" if self.path is None else f", version {self.version} of {self.path}"
+        return f"Index({len(self)} items, {type(self.similarity).__name__}{where})"
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.close()
+
+    def close(self) -> None:
+        """Let go of the version that is open, so that it may be collected; forgetting the index does so too."""
+        self._collection.close()
 
     @torch.no_grad()
     def search(
@@ -129,8 +213,8 @@ class Index:
         queries: ArrayLike | QueryParts,
         k: int,
         strategy: Strategy | None = None,
-        exclude: ArrayLike | Sequence[object] | None = None,
-        allow: ArrayLike | AbstractSet[int] | None = None,
+        exclude: Exclude = None,
+        allow: Allow = None,
         *,
         user_ids: ArrayLike | None = None,
         pad: bool = False,
@@ -144,8 +228,9 @@ class Index:
             strategy: how to search; if left out, what `tune` chose for this k, or brute force.
             exclude: one list, set or array of item ids a query (items already seen, say), or a (B, E) array; ids
                 that are not in the index, and -1, are passed over.
-            allow: search only these items, for all queries: a mask with one true or false for each of `index.ids`, or
-                a list of ids.
+            allow: search only these items, for all queries: a mask with one true or false for each of `index.ids`, a
+                list of ids, or a condition over the metadata: a polars expression, or one as text, such as
+                "year >= 2000 AND genre = 'jazz'".
             user_ids: one a query, where the similarity has a user table.
             pad: what to do where exclude and allow leave a query fewer than k items: raise an error, or with `True`
                 fill up with id -1 and score minus infinity.
@@ -153,25 +238,100 @@ class Index:
         k = check_count(k, name="k")
         if k > len(self):
             raise NotEnoughItemsError(f"k is {k} but the index holds {len(self)} items; ask for k <= {len(self)}.")
-        strategy = self._tuned.get(k, BruteForce()) if strategy is None else strategy
+        if strategy is None:
+            tuned = self._collection.tuned.get(str(k))
+            strategy = BruteForce() if tuned is None else parse_strategy(tuned)
         if isinstance(strategy, type) or not isinstance(strategy, Strategy):
             raise InvalidInputError(f"strategy is {strategy!r}; give a strategy such as BruteForce().")
+        corpus = self._corpus  # a commit during this search does not change what it sees
         if isinstance(queries, QueryParts):
             if user_ids is not None:
                 raise InvalidInputError("user_ids was given with ready parts; give them to query_parts instead.")
-            expected = self._similarity.query_parts(_one_row(self._similarity, self._similarity.query_shape))
-            _check_parts(queries, expected, name="query")
+            check_parts(queries, one_query(corpus.similarity), name="query", models=self._collection.models)
         else:
-            queries = as_embeddings(queries, name="queries", shape=self._similarity.query_shape)
+            queries = as_embeddings(queries, name="queries", shape=corpus.similarity.query_shape)
         users = None if user_ids is None else as_user_ids(user_ids, count=len(queries))
-        hidden = self._hidden(exclude, allow, len(queries), k, pad=pad)
+        hidden = find_hidden(corpus, exclude, allow, num_queries=len(queries), k=k, pad=pad)
         batches = []
         for first in range(0, max(1, len(queries)), QUERIES_PER_BATCH):
             last = first + QUERIES_PER_BATCH
             query_parts = self._query_parts(queries[first:last], None if users is None else users[first:last])
             own_hidden = None if hidden is None else hidden.of_queries(first, last)
-            batches.append(strategy.find_rows(self._corpus, query_parts, k, own_hidden))
-        return self._result(batches)
+            batches.append(strategy.find_rows(corpus, query_parts, k, own_hidden))
+        return _result(corpus, batches)
+
+    def add(
+        self,
+        items: Items,
+        ids: ArrayLike | None = None,
+        *,
+        metadata: object = None,
+        show_progress: bool | None = None,
+    ) -> None:
+        """Add items whose ids are not in the index; durable once this returns.
+
+        Args:
+            items: as in `build`.
+            ids: one integer >= 0 for each item; if left out, they go on after the greatest id there is.
+            metadata: a table with the columns that the index has.
+            show_progress: a progress bar; by default on a terminal only.
+        """
+        self._collection.put(items, ids, metadata=metadata, replaces=False, show_progress=show_progress)
+
+    def upsert(
+        self,
+        items: Items,
+        ids: ArrayLike | None = None,
+        *,
+        metadata: object = None,
+        show_progress: bool | None = None,
+    ) -> None:
+        """Add items, in the place of those that have their ids; durable once this returns.
+
+        Args:
+            items: as in `build`.
+            ids: one integer >= 0 for each item.
+            metadata: a table with the columns that the index has.
+            show_progress: a progress bar; by default on a terminal only.
+        """
+        if ids is None and not isinstance(items, (Iterator, ItemBatch, list, tuple)):
+            raise InvalidInputError("ids was left out; say which items to replace, or use add.")
+        self._collection.put(items, ids, metadata=metadata, replaces=True, show_progress=show_progress)
+
+    def remove(self, ids: ArrayLike, *, missing_ok: bool = False) -> None:
+        """Remove items; durable once this returns. Their room on disk is freed by `compact`.
+
+        Args:
+            ids: of items in the index.
+            missing_ok: whether ids that are not in the index are passed over instead of refused.
+        """
+        gone = as_integers(ids, name="ids").cpu()
+        if gone.ndim != 1:
+            raise InvalidInputError(f"ids has shape {tuple(gone.shape)}; give a flat list of ids.")
+        self._collection.remove(torch.unique(gone), missing_ok=missing_ok)
+
+    def compact(self) -> None:
+        """Write all items anew, in the order of their ids, without those that were removed.
+
+        Searches get faster where there were many additions or removals. The versions before stay for a while: disk
+        space is freed as they are collected, with the next changes.
+        """
+        self._collection.compact()
+
+    def refresh(self) -> bool:
+        """Move on to the newest version; says whether there was a newer one."""
+        return self._collection.refresh()
+
+    def verify(self) -> Verification:
+        """Read every file of every version that is kept, and list what is wrong."""
+        if self.path is None:
+            raise InvalidInputError("this index lives in memory only, which leaves nothing to verify.")
+        return self.check(self.path)
+
+    @staticmethod
+    def check(path: str | Path) -> Verification:
+        """Do what `verify` does, of an index folder that cannot be opened perhaps."""
+        return Store(Path(path).resolve()).verify()
 
     def tune(
         self,
@@ -183,6 +343,8 @@ class Index:
         user_ids: ArrayLike | None = None,
     ) -> TuningReport:
         """Find the cheapest strategy on this machine that reaches a recall, and search with it from now on for this k.
+
+        The choice is stored with the index; on disk as a commit.
 
         Strategies are measured on the first half of the sample: latency of batches of 32, and recall against brute
         force. Those that reach the target and are cheaper than any exact strategy are then put to the test on the
@@ -199,17 +361,17 @@ class Index:
             user_ids: one a query, where the similarity has a user table.
         """
         k = check_count(k, name="k")
-        queries = as_embeddings(sample_queries, name="sample_queries", shape=self._similarity.query_shape)
+        queries = as_embeddings(sample_queries, name="sample_queries", shape=self.similarity.query_shape)
         users = None if user_ids is None else as_user_ids(user_ids, count=len(queries))
         report = tune(
             lambda part, strategy: self.search(part, k, strategy),
-            compute_query_parts(self._similarity, queries.to(self._corpus.sums), users),
+            compute_query_parts(self.similarity, queries.to(self._corpus.like), users),
             k=k,
             num_items=len(self),
             target_recall=check_positive(target_recall, name="target_recall"),
             confidence=check_positive(confidence, name="confidence"),
         )
-        self._tuned[k] = report.chosen
+        self._collection.remember(k, format_strategy(report.chosen))
         return report
 
     @torch.no_grad()
@@ -222,14 +384,14 @@ class Index:
             user_id: where the similarity has a user table.
         """
         item_id = check_count(item_id, name="item_id", minimum=0)
-        row = int(torch.searchsorted(self._ids, min(item_id, 2**63 - 1)))
-        if row == len(self) or int(self._ids[row]) != item_id:
+        rows = self._corpus.rows_of(torch.tensor([min(item_id, 2**63 - 1)]))  # (1,) or none
+        if not len(rows):
             raise InvalidInputError(f"item_id is {item_id}, which is not among the {len(self)} items of this index.")
-        queries = as_embeddings(as_tensor(query, "query")[None], name="query", shape=self._similarity.query_shape)
+        queries = as_embeddings(as_tensor(query, "query")[None], name="query", shape=self.similarity.query_shape)
         users = None if user_id is None else as_user_ids([user_id], count=1)
-        item_parts = self._corpus.parts[row : row + 1].to(self._corpus.sums.dtype)
-        found = self._similarity.compare(self._query_parts(queries, users), item_parts)
-        shape = (self._similarity.num_query_components, self._similarity.num_item_components)
+        item_parts = self._corpus[rows].to(self._corpus.like.dtype)
+        found = self.similarity.compare(self._query_parts(queries, users), item_parts)
+        shape = (self.similarity.num_query_components, self.similarity.num_item_components)
         return Explanation(
             item_id=item_id,
             score=float(found.scores[0, 0]),
@@ -237,106 +399,40 @@ class Index:
             gate_weights=found.gate_weights[0, 0].view(shape),
         )
 
+    @property
+    def _corpus(self) -> Corpus:
+        return self._collection.corpus
+
     def _query_parts(self, queries: Tensor | QueryParts, user_ids: Tensor | None) -> QueryParts:
-        like = self._corpus.sums
+        like = self._corpus.like
         if isinstance(queries, QueryParts):
             return QueryParts(queries.components.to(like), None if queries.gate is None else queries.gate.to(like))
         users = None if user_ids is None else user_ids.to(like.device)
-        return self._similarity.query_parts(queries.to(like), user_ids=users)
-
-    def _hidden(
-        self,
-        exclude: ArrayLike | Sequence[object] | None,
-        allow: ArrayLike | AbstractSet[int] | None,
-        num_queries: int,
-        k: int,
-        *,
-        pad: bool,
-    ) -> Hidden | None:
-        if exclude is None and allow is None:
-            return None
-        known_ids = self._ids.cpu()
-        is_allowed = torch.ones(len(self), dtype=torch.bool) if allow is None else _as_mask(allow, known_ids)  # (N,)
-        num_allowed = int(is_allowed.sum())
-        lists = [] if exclude is None else as_id_lists(exclude, name="exclude", count=num_queries)
-        rows = [_rows_of(ids, known_ids) for ids in lists]
-        for query, own_rows in enumerate(rows):
-            num_left = num_allowed - int(is_allowed[own_rows].sum())
-            if num_left < k and not pad:
-                raise _too_few(k, f"exclude leaves query {query} only {num_left} of {len(self)} items")
-        if num_allowed < k and not pad:
-            raise _too_few(k, f"allow leaves only {num_allowed} of {len(self)} items")
-        return Hidden.from_lists(rows, device=self._ids.device, is_allowed=None if allow is None else is_allowed)
-
-    def _result(self, batches: list[Found]) -> SearchResult:
-        scores = torch.cat([found.scores for found in batches])  # (B, K)
-        rows = torch.cat([found.rows for found in batches])  # (B, K)
-        # Scores are finite, so that minus infinity only stands where exclude and allow left nothing to give.
-        return SearchResult(
-            ids=self._ids[rows].masked_fill(scores == -torch.inf, NO_ITEM),
-            scores=scores.to(torch.float32),
-            ceiling=torch.cat([found.ceiling for found in batches]).to(torch.float32),
-            num_scored=torch.cat([found.num_scored for found in batches]),
-        )
+        return self.similarity.query_parts(queries.to(like), user_ids=users)
 
 
-def _rows_of(ids: Tensor, known_ids: Tensor) -> Tensor:
-    """Rows of those ids that are known; others are passed over."""
-    distinct = torch.unique(ids)
-    places = torch.searchsorted(known_ids, distinct).clamp_max(len(known_ids) - 1)
-    return places[known_ids[places] == distinct]
+def _result(corpus: Corpus, batches: list[Found]) -> SearchResult:
+    scores = torch.cat([found.scores for found in batches])  # (B, K)
+    rows = torch.cat([found.rows for found in batches])  # (B, K)
 
+    def lookup(ids: Tensor) -> "DataFrame":
+        frame = corpus.frame  # read from disk now, if nobody has asked for it before
+        assert frame is not None
+        return frame[corpus.rows[torch.searchsorted(corpus.ids, ids)].cpu().numpy()]
 
-def _as_mask(allow: ArrayLike | AbstractSet[int], known_ids: Tensor) -> Tensor:
-    """Whether each item may be given (N,), from such a mask or from a list of ids."""
-    given: ArrayLike = list(allow) if isinstance(allow, AbstractSet) else allow
-    if is_mask(given):
-        mask = torch.as_tensor(np.asarray(given) if not isinstance(given, Tensor) else given).cpu()
-        if tuple(mask.shape) != tuple(known_ids.shape):
-            raise InvalidInputError(
-                f"allow is a mask of shape {tuple(mask.shape)} but the index holds {len(known_ids)} items; "
-                "give one true or false for each of index.ids."
-            )
-        return mask
-    ids = as_integers(given, name="allow").cpu()
-    if ids.ndim != 1:
-        raise InvalidInputError(f"allow has shape {tuple(ids.shape)}; give a mask or a flat list of ids.")
-    mask = torch.zeros(len(known_ids), dtype=torch.bool)
-    mask[_rows_of(ids, known_ids)] = True
-    return mask
-
-
-def _too_few(k: int, cause: str) -> NotEnoughItemsError:
-    return NotEnoughItemsError(
-        f"k is {k} but {cause}; ask for a smaller k, or pass pad=True to have id -1 in the empty places."
+    # Scores are finite, so that minus infinity only stands where exclude and allow left nothing to give.
+    return SearchResult(
+        ids=corpus.row_ids[rows].masked_fill(scores == -torch.inf, NO_ITEM),
+        scores=scores.to(torch.float32),
+        ceiling=torch.cat([found.ceiling for found in batches]).to(torch.float32),
+        num_scored=torch.cat([found.num_scored for found in batches]),
+        lookup=lookup if corpus.has_metadata else None,
     )
 
 
-def _one_row(similarity: Similarity, shape: tuple[int, ...]) -> Tensor:
-    """One input row of zeros, to see what parts the similarity makes of it."""
-    like = next(iter(similarity.parameters()), torch.empty(0))
-    return like.new_zeros(1, *shape)
-
-
-def _check_parts(parts: QueryParts | ItemParts, expected: QueryParts | ItemParts, *, name: str) -> None:
-    """Check that ready parts have the form that this similarity makes, and hold nothing that poisons a score."""
-    for kind, part, wanted in (
-        ("components", parts.components, expected.components),
-        ("gate", parts.gate, expected.gate),
-    ):
-        if (part is None) != (wanted is None):
-            found, needed = ("none", "a") if part is None else ("one", "no")
-            raise InvalidInputError(
-                f"this similarity has {needed} {name} gate but the {name} parts have {found}; "
-                "make the parts with this similarity."
-            )
-        if part is not None and wanted is not None:
-            as_embeddings(part, name=f"{name} {kind}", shape=tuple(wanted.shape[1:]))
-            if len(part) != len(parts):
-                raise InvalidInputError(
-                    f"{name} gate has {len(part)} rows but its components have {len(parts)}; take both from one call."
-                )
-
-
-def _copied(parts: ItemParts) -> ItemParts:
-    return ItemParts(parts.components.detach().clone(), None if parts.gate is None else parts.gate.detach().clone())
+def _check_engine(engine: Engine | None, similarity: Similarity) -> None:
+    if engine is None:
+        return
+    if isinstance(engine, type) or not isinstance(engine, Engine):
+        raise InvalidInputError(f"engine is {engine!r}; give an engine such as Flat() or Faiss('hnsw').")
+    engine.build(torch.ones(1, similarity.component_dim))  # is it installed?

@@ -13,7 +13,8 @@ from torch import Tensor
 
 from railsearch.errors import InvalidInputError
 from railsearch.index.corpus import Corpus
-from railsearch.index.first_stage import NO_ROW, best_by_average, best_per_component, unite
+from railsearch.index.engines import NO_ROW, Flat
+from railsearch.index.first_stage import best_by_average, best_per_component, one_more, reaches, unite
 from railsearch.inputs import check_count, check_not_negative
 from railsearch.scoring import Hidden, Stage, pack, score_all, score_candidates, select_best, timed, top_k
 from railsearch.similarity import QueryParts
@@ -51,12 +52,21 @@ class BruteForce:
 
     def find_rows(self, corpus: Corpus, query_parts: QueryParts, k: int, hidden: Hidden | None) -> Found:
         """Find the k best rows of each query."""
-        scores, rows = top_k(corpus.similarity, query_parts, corpus.parts, k, hidden=hidden)
+        all_scores, all_rows = [], []
+        for stretch in corpus.stretches():
+            first, last = stretch.first_row, stretch.first_row + len(stretch)
+            own_hidden = None if hidden is None else hidden.of_rows(first, last)
+            scores, rows = top_k(
+                corpus.similarity, query_parts, stretch.parts, min(k, len(stretch)), hidden=own_hidden
+            )  # (B, <= K)
+            all_scores.append(scores)
+            all_rows.append(rows + first)
+        scores, rows = _keep_best(corpus, torch.cat(all_scores, dim=1), torch.cat(all_rows, dim=1), k)  # (B, K)
         return Found(
             rows=rows,
             scores=scores,
             ceiling=scores.new_full((len(rows),), -torch.inf),  # nothing was left unscored
-            num_scored=torch.full_like(rows[:, 0], len(corpus)),
+            num_scored=torch.full_like(rows[:, 0], len(corpus.ids)),
         )
 
 
@@ -97,9 +107,13 @@ class Average:
             raise InvalidInputError(
                 f"k is {k} but Average({self.n}) scores only {self.n} items; use Average({k}) or more."
             )
-        chosen = best_by_average(corpus, query_parts, self.n + 1, hidden)  # (B, <= n + 1), one more to see if there is
-        found = _score_chosen(corpus, query_parts, *unite([chosen[:, : self.n]], len(corpus)), k)
-        is_all = (chosen[:, self.n :] == NO_ROW).all(dim=1)  # (B,) nothing was passed over
+        chosen = best_by_average(corpus, query_parts, one_more(corpus.engine, self.n), hidden)  # (B, <= n + 1)
+        rows, is_real = _enough(corpus, query_parts, [chosen[:, : self.n]], k, hidden)  # (B, C)
+        found = _score_chosen(corpus, query_parts, rows, is_real, k)
+        if not corpus.engine.is_exact:
+            return found
+        # Where a list ends early, or is as long as the corpus, nothing was passed over.
+        is_all = (chosen == NO_ROW).any(dim=1) | (len(corpus) <= min(self.n, chosen.shape[1]))  # (B,)
         ceiling = corpus.trivial_ceiling(query_parts).masked_fill(is_all, -torch.inf)  # (B,)
         return Found(found.rows, found.scores, ceiling, found.num_scored)
 
@@ -132,35 +146,15 @@ class TwoPass:
 
     def find_rows(self, corpus: Corpus, query_parts: QueryParts, k: int, hidden: Hidden | None) -> Found:
         """Find the k best rows of each query."""
-        seeds = best_by_average(corpus, query_parts, max(4 * k, 256), hidden)  # (B, n)
+        num_seeds = max(4 * k, 256)
+        if corpus.engine.max_n is not None:
+            num_seeds = min(num_seeds, corpus.engine.max_n)
+        seeds = best_by_average(corpus, query_parts, num_seeds, hidden)  # (B, n)
         first_pass = _score_chosen(corpus, query_parts, *unite([seeds], len(corpus)), k)
-        scores, rows, num_scored = first_pass.scores, first_pass.rows, first_pass.num_scored
         rest = (Hidden.nothing(device=seeds.device) if hidden is None else hidden).plus(seeds)
-        slack = corpus.slack(query_parts)  # (B,)
-        ceiling = torch.full_like(slack, -torch.inf)  # (B,)
-        num_whole = 0
-        for first in range(0, len(corpus), ROWS_PER_STRETCH):
-            stretch = corpus.between(first, first + ROWS_PER_STRETCH)
-            if not num_whole:
-                bounds = stretch.bounds(query_parts, rest, first)  # (B, n)
-                is_open = (bounds >= (scores[:, -1] - slack)[:, None]) & (bounds > -torch.inf)  # (B, n)
-                candidates, is_real = pack(is_open)  # (B, C)
-                if candidates.shape[1] > WHOLE_SHARE * len(stretch):
-                    num_whole = STRETCHES_AT_ONCE
-            if num_whole:
-                num_whole -= 1
-                new_scores = score_all(corpus.similarity, query_parts, stretch.parts)  # (B, n)
-                rest.hide(new_scores, first)
-                new_rows = torch.arange(first, first + len(stretch), device=rows.device).expand_as(new_scores)
-            else:
-                passed_over = bounds.masked_fill(is_open, -torch.inf).amax(dim=1)  # (B,)
-                ceiling = torch.maximum(ceiling, passed_over + slack)
-                new_scores = score_candidates(corpus.similarity, query_parts, stretch.parts, candidates)  # (B, C)
-                new_scores, new_rows = new_scores.masked_fill(~is_real, -torch.inf), candidates + first
-            num_scored = num_scored + (new_scores > -torch.inf).sum(dim=1)
-            scores, rows = _merge(scores, rows, new_scores, new_rows)  # (B, K)
-        # What was passed over is below a k-th score by more than rounding; adding the slack back may round upward.
-        return Found(rows, scores, torch.minimum(ceiling, scores[:, -1]), num_scored)
+        if corpus.engine.is_exact and corpus.engine.supports_threshold:
+            return _second_pass_by_engine(corpus, query_parts, hidden, first_pass, rest)
+        return _second_pass(corpus, query_parts, first_pass, rest)
 
 
 @dataclass(frozen=True, slots=True)
@@ -198,9 +192,9 @@ class Adaptive:
             best_bounds, chosen = bounds[active].topk(width, dim=1)  # (A, width)
             new_rows, is_real = unite([chosen.masked_fill(best_bounds == -torch.inf, NO_ROW)], len(corpus))
             own = query_parts[active]
-            new_scores = score_candidates(corpus.similarity, own, corpus.parts, new_rows)
+            new_scores = score_candidates(corpus.similarity, own, corpus, new_rows)
             new_scores = new_scores.masked_fill(~is_real, -torch.inf)  # (A, width)
-            scores[active], rows[active] = _merge(scores[active], rows[active], new_scores, new_rows)
+            scores[active], rows[active] = _merge(corpus, scores[active], rows[active], new_scores, new_rows)
             num_scored[active] += is_real.sum(dim=1)
             bounds[active[:, None], chosen] = -torch.inf
             ceiling[active] = bounds[active].amax(dim=1) + slack[active]
@@ -221,37 +215,97 @@ def _find_by_component(
     if per_component * num_pairs >= len(corpus):
         # So many candidates may be the whole corpus, which is better scored without a first stage.
         return BruteForce().find_rows(corpus, query_parts, k, hidden)
-    chosen, bounds = best_per_component(corpus, query_parts, per_component, hidden)  # (B, P * n), (B, N)
-    lists = [chosen]
+    chosen = best_per_component(corpus, query_parts, per_component, hidden)
+    lists = [chosen.rows]  # (B, P * n)
     if by_average:
         lists.append(best_by_average(corpus, query_parts, by_average, hidden))
+    rows, is_real = _enough(corpus, query_parts, lists, k, hidden)  # (B, C)
+    found = _score_chosen(corpus, query_parts, rows, is_real, k)
+    ceiling = chosen.ceiling_without(rows, is_real) + corpus.slack(query_parts)  # (B,)
+    return Found(found.rows, found.scores, ceiling, found.num_scored)
+
+
+def _second_pass(corpus: Corpus, query_parts: QueryParts, first_pass: Found, rest: Hidden) -> Found:
+    """Go through the rest of the corpus once, stretch by stretch; the k-th score rises on the way."""
+    scores, rows, num_scored = first_pass.scores, first_pass.rows, first_pass.num_scored
+    slack = corpus.slack(query_parts)  # (B,)
+    ceiling = torch.full_like(slack, -torch.inf)  # (B,)
+    num_whole = 0
+    for stretch in corpus.stretches(ROWS_PER_STRETCH):
+        if not num_whole:
+            bounds = corpus.bounds(query_parts, rest, stretch)  # (B, n)
+            is_open = (bounds >= (scores[:, -1] - slack)[:, None]) & (bounds > -torch.inf)  # (B, n)
+            candidates, is_real = pack(is_open)  # (B, C)
+            if candidates.shape[1] > WHOLE_SHARE * len(stretch):
+                num_whole = STRETCHES_AT_ONCE
+        if num_whole:
+            num_whole -= 1
+            new_scores = score_all(corpus.similarity, query_parts, stretch.parts)  # (B, n)
+            rest.hide(new_scores, stretch.first_row)
+            new_rows = torch.arange(len(stretch), device=rows.device).expand_as(new_scores)
+        else:
+            passed_over = bounds.masked_fill(is_open, -torch.inf).amax(dim=1)  # (B,)
+            ceiling = torch.maximum(ceiling, passed_over + slack)
+            new_scores = score_candidates(corpus.similarity, query_parts, stretch.parts, candidates)  # (B, C)
+            new_scores, new_rows = new_scores.masked_fill(~is_real, -torch.inf), candidates
+        num_scored = num_scored + (new_scores > -torch.inf).sum(dim=1)
+        scores, rows = _merge(corpus, scores, rows, new_scores, new_rows + stretch.first_row)  # (B, K)
+    # What was passed over is below a k-th score by more than rounding; adding the slack back may round upward.
+    return Found(rows, scores, torch.minimum(ceiling, scores[:, -1]), num_scored)
+
+
+def _second_pass_by_engine(
+    corpus: Corpus, query_parts: QueryParts, hidden: Hidden | None, first_pass: Found, rest: Hidden
+) -> Found:
+    """Ask the engine for every item that reaches the k-th score of the first pass, and score those."""
+    k = first_pass.scores.shape[1]
+    if not corpus.similarity.is_certifiable:
+        return BruteForce().find_rows(corpus, query_parts, k, hidden)
+    thresholds = first_pass.scores[:, -1] - corpus.slack(query_parts)  # (B,)
+    candidates, is_real = pack(reaches(corpus, query_parts, thresholds, rest))  # (B, C)
+    if candidates.shape[1] > WHOLE_SHARE * len(corpus):
+        return BruteForce().find_rows(corpus, query_parts, k, hidden)
+    new_scores = score_candidates(corpus.similarity, query_parts, corpus, candidates).masked_fill(~is_real, -torch.inf)
+    scores, rows = _merge(corpus, first_pass.scores, first_pass.rows, new_scores, candidates)  # (B, K)
+    return Found(rows, scores, first_pass.scores[:, -1], first_pass.num_scored + is_real.sum(dim=1))
+
+
+def _enough(
+    corpus: Corpus, query_parts: QueryParts, lists: list[Tensor], k: int, hidden: Hidden | None
+) -> tuple[Tensor, Tensor]:
+    """Unite lists of rows (B, n); where that leaves a query fewer than k, add the k best by average."""
     rows, is_real = unite(lists, len(corpus))  # (B, C)
     if len(rows) and int(is_real.sum(dim=1).min()) < k:
-        rows, is_real = unite([*lists, best_by_average(corpus, query_parts, k, hidden)], len(corpus))
-    found = _score_chosen(corpus, query_parts, rows, is_real, k)
-    if rows.shape[1]:
-        bounds.scatter_(1, torch.where(is_real, rows, rows[:, :1]), -torch.inf)  # (B, N) of what was passed over
-    ceiling = bounds.amax(dim=1) + corpus.slack(query_parts)  # (B,)
-    return Found(found.rows, found.scores, ceiling, found.num_scored)
+        # An engine that may miss rows may also find too few: a scan does not.
+        more = best_by_average(corpus, query_parts, k, hidden, engine=Flat())
+        rows, is_real = unite([*lists, more], len(corpus))
+    return rows, is_real
 
 
 def _score_chosen(corpus: Corpus, query_parts: QueryParts, rows: Tensor, is_real: Tensor, k: int) -> Found:
     """Score each query's own rows (B, C), ascending, and keep the k best; the ceiling is left open."""
-    scores = score_candidates(corpus.similarity, query_parts, corpus.parts, rows)  # (B, C)
+    scores = score_candidates(corpus.similarity, query_parts, corpus, rows)  # (B, C)
     scores = scores.masked_fill(~is_real, -torch.inf)
-    best, columns = select_best(scores, min(k, scores.shape[1]))  # (B, <= K)
-    best, best_rows = _padded(best, rows.gather(1, columns), k)
+    # Rows are ascending here, which settles ties already where ids are too.
+    ties = None if corpus.places is None else corpus.tie_order(rows)
+    best, columns = select_best(scores, min(k, scores.shape[1]), ties)  # (B, <= K)
+    best, best_rows = _padded(best, rows.gather(1, columns), k)  # (B, K)
     return Found(best_rows, best, torch.full_like(best[:, 0], torch.inf), is_real.sum(dim=1))
 
 
 @timed(Stage.SELECTION)
-def _merge(scores: Tensor, rows: Tensor, new_scores: Tensor, new_rows: Tensor) -> tuple[Tensor, Tensor]:
-    """The K best of K (B, K) and of others (B, n), best first; of equal scores the smaller row."""
+def _merge(corpus: Corpus, scores: Tensor, rows: Tensor, new_scores: Tensor, new_rows: Tensor) -> tuple[Tensor, Tensor]:
+    """The K best of K (B, K) and of others (B, n), best first."""
     columns, is_real = pack((new_scores >= scores[:, -1:]) & (new_scores > -torch.inf))  # (B, few)
     merged = torch.cat([scores, new_scores.gather(1, columns).masked_fill(~is_real, -torch.inf)], dim=1)
-    merged_rows, order = torch.cat([rows, new_rows.gather(1, columns)], dim=1).sort(dim=1, stable=True)
-    best, places = select_best(merged.gather(1, order), scores.shape[1])  # (B, K)
-    return best, merged_rows.gather(1, places)
+    return _keep_best(corpus, merged, torch.cat([rows, new_rows.gather(1, columns)], dim=1), scores.shape[1])
+
+
+@timed(Stage.SELECTION)
+def _keep_best(corpus: Corpus, scores: Tensor, rows: Tensor, k: int) -> tuple[Tensor, Tensor]:
+    """The k best of scores (B, n) of rows (B, n), best first; of equal scores the smaller id."""
+    best, columns = select_best(scores, k, corpus.tie_order(rows))  # (B, K)
+    return best, rows.gather(1, columns)
 
 
 def _padded(scores: Tensor, rows: Tensor, k: int) -> tuple[Tensor, Tensor]:

@@ -34,6 +34,12 @@ class Hidden:
         left, right = torch.searchsorted(self.queries, bounds).tolist()
         return Hidden(self.queries[left:right] - first, self.rows[left:right], self.is_allowed)
 
+    def of_rows(self, first: int, last: int) -> "Hidden":
+        """Keep what holds for the rows first to last - 1, counted anew from 0."""
+        is_near = (self.rows >= first) & (self.rows < last)  # (E,)
+        is_allowed = None if self.is_allowed is None else self.is_allowed[first:last]
+        return Hidden(self.queries[is_near], self.rows[is_near] - first, is_allowed)
+
     def plus(self, rows: Tensor) -> "Hidden":
         """Hide these rows (B, n) too, each query's its own; -1 is no row."""
         queries = torch.arange(len(rows), device=rows.device)[:, None].expand_as(rows)  # (B, n)

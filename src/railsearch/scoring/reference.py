@@ -1,6 +1,7 @@
 """phi for many pairs on any device, in blocks that stay in the cache: the answers a faster kernel must repeat."""
 
 from collections.abc import Iterator
+from typing import Protocol
 
 import torch
 from torch import Tensor
@@ -18,6 +19,16 @@ other sizes cost."""
 QUERIES_PER_BLOCK = 32
 ROWS_PER_SELECTION = 16_384
 """Items whose scores are gathered before the best are kept: selecting seldom is cheaper than selecting often."""
+
+
+class ItemRows(Protocol):
+    """Items whose parts can be had row by row."""
+
+    def __len__(self) -> int: ...
+
+    def __getitem__(self, rows: Tensor) -> ItemParts:
+        """The parts of rows (B, C): components (B, C, Px, d) and gate (B, C, P)."""
+        ...
 
 
 @torch.no_grad()
@@ -63,28 +74,28 @@ def top_k(
 def score_candidates(
     similarity: Similarity,
     query_parts: QueryParts,
-    item_parts: ItemParts,
+    items: ItemRows,
     candidates: Tensor,
     *,
     pairs_per_block: int | None = None,
 ) -> Tensor:
     """Scores (B, C) of each query with its own rows, given as candidates (B, C)."""
-    _check_scoring(similarity, query_parts, item_parts)
     if candidates.ndim != 2 or len(candidates) != len(query_parts) or candidates.dtype != torch.int64:
         raise InvalidInputError(
             f"candidates has shape {tuple(candidates.shape)} of {candidates.dtype} but there are {len(query_parts)} "
             "queries; give one row of int64 candidates for each query."
         )
-    if candidates.numel() and not 0 <= int(candidates.min()) <= int(candidates.max()) < len(item_parts):
+    if candidates.numel() and not 0 <= int(candidates.min()) <= int(candidates.max()) < len(items):
         raise InvalidInputError(
             f"candidates holds rows from {int(candidates.min())} to {int(candidates.max())} but there are "
-            f"{len(item_parts)} items; rows count from 0."
+            f"{len(items)} items; rows count from 0."
         )
+    _check_scoring(similarity, query_parts, items[candidates[:, :0]])
     scores = query_parts.components.new_empty(candidates.shape)  # (B, C)
     for first, last in _blocks(len(query_parts), QUERIES_PER_BLOCK):
         width = _rows_per_block(similarity, last - first, pairs_per_block)
         for left, right in _blocks(candidates.shape[1], width):
-            own = item_parts[candidates[first:last, left:right]].to(scores.dtype)
+            own = items[candidates[first:last, left:right]].to(scores.dtype)
             scores[first:last, left:right] = similarity.score_candidates(query_parts[first:last], own)
     return _checked_scores(scores)
 
@@ -188,7 +199,7 @@ def _check_scoring(similarity: Similarity, query_parts: QueryParts, item_parts: 
         )
     wanted_query = (similarity.num_query_components, similarity.component_dim)
     wanted_item = (similarity.num_item_components, similarity.component_dim)
-    found_query, found_item = tuple(query_parts.components.shape[1:]), tuple(item_parts.components.shape[1:])
+    found_query, found_item = tuple(query_parts.components.shape[1:]), tuple(item_parts.components.shape[-2:])
     if (found_query, found_item) != (wanted_query, wanted_item):
         raise InvalidInputError(
             f"query and item components are {found_query} and {found_item} but this similarity has "

@@ -7,13 +7,19 @@ from railsearch.scoring.stages import Stage, timed
 
 
 @timed(Stage.SELECTION)
-def select_best(scores: Tensor, k: int) -> tuple[Tensor, Tensor]:
+def select_best(scores: Tensor, k: int, ties: Tensor | None = None) -> tuple[Tensor, Tensor]:
     """Give the k best scores of each row and their columns, best first; of equal scores the smaller column.
+
+    With `ties` (B, n), of equal scores the one with the smaller value there.
 
     >>> scores, columns = select_best(torch.tensor([[1.0, 3.0, 3.0, 3.0]]), k=2)
     >>> columns.tolist()
     [[1, 2]]
     """
+    if ties is not None:
+        order = ties.argsort(dim=1, stable=True)  # (B, n)
+        best, places = select_best(scores.gather(1, order), k)  # (B, K)
+        return best, order.gather(1, places)
     values, columns = scores.topk(min(k + 1, scores.shape[1]), dim=1)  # (B, <= K + 1)
     if values.shape[1] > k:
         # topk picks any of the columns that tie for the last place; only then is the slower sort needed.

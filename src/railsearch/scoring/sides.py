@@ -1,5 +1,7 @@
 """The two sides of many rows, batch by batch, so that the networks' hidden layers never grow with the input."""
 
+from collections.abc import Callable
+
 import torch
 from torch import Tensor
 
@@ -16,26 +18,33 @@ def compute_query_parts(similarity: Similarity, queries: Tensor, user_ids: Tenso
         rows = slice(first, first + ROWS_PER_BATCH)
         users = None if user_ids is None else user_ids[rows]
         batches.append(similarity.query_parts(queries[rows], user_ids=users))
-    return QueryParts(torch.cat([parts.components for parts in batches]), _joined([parts.gate for parts in batches]))
+    components = torch.cat([parts.components for parts in batches])  # (B, Pq, d)
+    return QueryParts(components, _joined([parts.gate for parts in batches]), batches[0].model)
 
 
 @torch.no_grad()
-def compute_item_parts(similarity: Similarity, items: Tensor) -> ItemParts:
+def compute_item_parts(
+    similarity: Similarity, items: Tensor, *, on_rows: Callable[[int], None] | None = None
+) -> ItemParts:
     """The item side of all items, in the precision of the similarity's weights, or fp32 where it has none.
 
-    Each batch is written to its place at once, so that no second copy of the whole is ever made.
+    Each batch is written to its place at once, so that no second copy of the whole is ever made. `on_rows` is told
+    how many rows each batch had.
     """
     like = next(iter(similarity.parameters()), items.new_empty(0, dtype=torch.float32))
-    components = gate = None
+    components = gate = model = None
     for first in range(0, len(items), ROWS_PER_BATCH):
         parts = similarity.item_parts(items[first : first + ROWS_PER_BATCH].to(like))
         if components is None:
             components = parts.components.new_empty(len(items), *parts.components.shape[1:])  # (N, Px, d)
             gate = None if parts.gate is None else parts.gate.new_empty(len(items), parts.gate.shape[1])  # (N, P)
+            model = parts.model
         components[first : first + len(parts)] = parts.components
         if gate is not None and parts.gate is not None:
             gate[first : first + len(parts)] = parts.gate
-    return similarity.item_parts(items.to(like)) if components is None else ItemParts(components, gate)
+        if on_rows is not None:
+            on_rows(len(parts))
+    return similarity.item_parts(items.to(like)) if components is None else ItemParts(components, gate, model)
 
 
 def _joined(gates: list[Tensor | None]) -> Tensor | None:

@@ -1,5 +1,7 @@
 """The similarity that everyone has today, under the same contract: one component, no gate."""
 
+from typing import ClassVar
+
 import torch
 import torch.nn.functional as F  # noqa: N812
 from torch import Tensor, nn
@@ -7,6 +9,7 @@ from torch import Tensor, nn
 from railsearch.errors import InvalidInputError
 from railsearch.inputs import check_count, check_positive, check_rows
 from railsearch.similarity.contract import ConfigValue
+from railsearch.similarity.fingerprints import remembered_fingerprint
 from railsearch.similarity.parts import Comparison, ItemParts, QueryParts, all_pairs, best_pairs, own_pairs
 
 
@@ -19,6 +22,7 @@ class DotProduct(nn.Module):
     """
 
     is_certifiable = True
+    kind: ClassVar[str] = "dot_product"
     num_query_components = 1
     num_item_components = 1
     takes_user_ids = False
@@ -47,12 +51,12 @@ class DotProduct(nn.Module):
         if user_ids is not None:
             raise InvalidInputError("user_ids was given but a dot product has no user table; leave them out.")
         check_rows(queries, name="queries", shape=self.query_shape)
-        return QueryParts(self._component(queries), gate=None)
+        return QueryParts(self._component(queries), None, self._model())
 
     def item_parts(self, items: Tensor) -> ItemParts:
         """Compute the item side."""
         check_rows(items, name="items", shape=self.item_shape)
-        return ItemParts(self._component(items), gate=None)
+        return ItemParts(self._component(items), None, self._model())
 
     def compare(self, query_parts: QueryParts, item_parts: ItemParts) -> Comparison:
         """Compare every query with every item."""
@@ -81,6 +85,9 @@ class DotProduct(nn.Module):
     def forward(self, queries: Tensor, items: Tensor) -> Tensor:
         """Score every query with every item, from raw inputs."""
         return self.score(self.query_parts(queries), self.item_parts(items))  # (B, N)
+
+    def _model(self) -> str | None:
+        return remembered_fingerprint(self, self.kind, self.config)
 
     def _component(self, embeddings: Tensor) -> Tensor:
         scaled = F.normalize(embeddings, dim=-1, eps=self.epsilon) if self.is_cosine else embeddings

@@ -2,6 +2,7 @@
 
 import math
 from collections.abc import Collection
+from typing import ClassVar
 
 import torch
 import torch.nn.functional as F  # noqa: N812
@@ -10,6 +11,7 @@ from torch import Generator, Tensor, nn
 from railsearch.errors import InvalidInputError
 from railsearch.inputs import as_choice, as_user_ids, check_count, check_positive, check_rows, check_seed, check_share
 from railsearch.similarity.contract import ConfigValue
+from railsearch.similarity.fingerprints import remembered_fingerprint
 from railsearch.similarity.gate import Gate, GateActivation, GateInput
 from railsearch.similarity.parts import Comparison, ItemParts, QueryParts, all_pairs, best_pairs, own_pairs
 from railsearch.similarity.projection import Projection, build_projection, initialize
@@ -51,6 +53,7 @@ class MixtureOfLogits(nn.Module):
     """
 
     is_certifiable = True
+    kind: ClassVar[str] = "mixture_of_logits"
 
     def __init__(
         self,
@@ -183,14 +186,14 @@ class MixtureOfLogits(nn.Module):
         elif user_ids is not None:
             raise InvalidInputError("user_ids was given but user_table_size is None; set it or leave ids out.")
         gate = None if self.gate.query is None else self.gate.query(queries.flatten(1))  # (B, P)
-        return QueryParts(self._normalize(components), gate)
+        return QueryParts(self._normalize(components), gate, self._model())
 
     def item_parts(self, items: Tensor) -> ItemParts:
         """Compute the item side; done once for each item, when it is indexed."""
         check_rows(items, name="items", shape=self.item_shape)
         components = self.item_network(items).view(-1, self.num_item_components, self.component_dim)  # (N, Px, d)
         gate = None if self.gate.item is None else self.gate.item(items.flatten(1))  # (N, P)
-        return ItemParts(self._normalize(components), gate)
+        return ItemParts(self._normalize(components), gate, self._model())
 
     def compare(self, query_parts: QueryParts, item_parts: ItemParts) -> Comparison:
         """Compare every query with every item."""
@@ -223,6 +226,10 @@ class MixtureOfLogits(nn.Module):
         if self.user_table is None:
             return torch.zeros((), device=user_ids.device)
         return self.user_table.penalty(user_ids)
+
+    def _model(self) -> str | None:
+        """What parts are marked with: nothing while training, when weights change and dropout is on."""
+        return None if self.training else remembered_fingerprint(self, self.kind, self.config)
 
     def _normalize(self, components: Tensor) -> Tensor:
         return F.normalize(components, dim=-1, eps=self.epsilon)

@@ -12,12 +12,15 @@ class QueryParts:
 
     components: Tensor  # (B, Pq, d)
     gate: Tensor | None  # (B, P)
+    model: str | None = None
+    """Fingerprint of the model that made them, where that is known; an index refuses those of another."""
 
     def __len__(self) -> int:
         return self.components.shape[0]
 
     def __getitem__(self, rows: slice | Tensor) -> "QueryParts":
-        return QueryParts(_take(self.components, rows), None if self.gate is None else _take(self.gate, rows))
+        gate = None if self.gate is None else _take(self.gate, rows)
+        return QueryParts(_take(self.components, rows), gate, self.model)
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -30,16 +33,19 @@ class ItemParts:
 
     components: Tensor  # (N, Px, d)
     gate: Tensor | None  # (N, P)
+    model: str | None = None
+    """Fingerprint of the model that made them, where that is known; an index refuses those of another."""
 
     def __len__(self) -> int:
         return self.components.shape[0]
 
     def __getitem__(self, rows: slice | Tensor) -> "ItemParts":
-        return ItemParts(_take(self.components, rows), None if self.gate is None else _take(self.gate, rows))
+        gate = None if self.gate is None else _take(self.gate, rows)
+        return ItemParts(_take(self.components, rows), gate, self.model)
 
     def to(self, dtype: torch.dtype) -> "ItemParts":
         """Give the same parts in another precision."""
-        return ItemParts(self.components.to(dtype), None if self.gate is None else self.gate.to(dtype))
+        return ItemParts(self.components.to(dtype), None if self.gate is None else self.gate.to(dtype), self.model)
 
 
 @dataclass(frozen=True, slots=True, eq=False)

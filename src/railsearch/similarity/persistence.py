@@ -1,6 +1,5 @@
 """A similarity as a model folder, config.json and model.safetensors, and the fingerprint that names it."""
 
-import hashlib
 import json
 from pathlib import Path
 from typing import TypeAlias
@@ -14,6 +13,7 @@ from railsearch.errors import FingerprintError, InvalidInputError, ModelFolderEr
 from railsearch.files import new_folder, settled_folder
 from railsearch.similarity.contract import ConfigValue, Similarity
 from railsearch.similarity.dot_product import DotProduct
+from railsearch.similarity.fingerprints import compute_fingerprint
 from railsearch.similarity.mixture import MixtureOfLogits
 
 FORMAT = "railsearch.similarity"
@@ -22,7 +22,7 @@ CONFIG_FILE = "config.json"
 WEIGHTS_FILE = "model.safetensors"
 
 KnownSimilarity: TypeAlias = MixtureOfLogits | DotProduct
-_KINDS: dict[str, type[KnownSimilarity]] = {"mixture_of_logits": MixtureOfLogits, "dot_product": DotProduct}
+_KINDS: dict[str, type[KnownSimilarity]] = {known.kind: known for known in (MixtureOfLogits, DotProduct)}
 
 
 def fingerprint(similarity: Similarity) -> str:
@@ -33,14 +33,7 @@ def fingerprint(similarity: Similarity) -> str:
     >>> fingerprint(DotProduct(dim=2)) == fingerprint(DotProduct(dim=2, cosine=True))
     False
     """
-    digest = hashlib.sha256()
-    header = {"kind": _kind_of(similarity), "config": similarity.config}
-    digest.update(json.dumps(header, sort_keys=True).encode())
-    for name, tensor in sorted(similarity.state_dict().items()):
-        values = tensor.detach().cpu().contiguous()
-        digest.update(f"\n{name} {values.dtype} {tuple(values.shape)}\n".encode())
-        digest.update(values.flatten().view(torch.uint8).numpy().data)
-    return digest.hexdigest()
+    return compute_fingerprint(_kind_of(similarity), similarity.config, similarity.state_dict())
 
 
 def save_similarity(similarity: Similarity, path: str | Path, *, overwrite: bool = False) -> str:

@@ -1,10 +1,10 @@
-"""Strategies as text, for commands and tables: Average(500), Combined(5, 200), TwoPass."""
+"""Strategies as text, for files, commands and tables: Average(500), Combined(5, 200), TwoPass."""
 
 import dataclasses
 import re
 
 from railsearch.errors import InvalidInputError
-from railsearch.index import Adaptive, Average, BruteForce, Combined, PerComponent, Strategy, TwoPass
+from railsearch.index.strategies import Adaptive, Average, BruteForce, Combined, PerComponent, Strategy, TwoPass
 
 KINDS: dict[str, type] = {
     kind.__name__: kind for kind in (BruteForce, TwoPass, Adaptive, PerComponent, Average, Combined)
@@ -42,12 +42,24 @@ def parse_strategies(text: str) -> tuple[Strategy, ...]:
     while position < len(text):
         match = ONE_STRATEGY.match(text, position)
         if match is None:
-            raise InvalidInputError(f"strategies cannot be read from {text[position:]!r} on; {_usage()}")
+            raise InvalidInputError(f"a strategy cannot be read from {text[position:]!r} on; {_usage()}")
         matches.append(match)
         position = match.end()
     if not matches:
-        raise InvalidInputError(f"strategies is empty; {_usage()}")
+        raise InvalidInputError(f"no strategy was given; {_usage()}")
     return tuple(_build(match["name"], match["arguments"] or "", match["whole"]) for match in matches)
+
+
+def parse_strategy(text: str) -> Strategy:
+    """Read one strategy off a text.
+
+    >>> parse_strategy("average(500)")
+    Average(n=500)
+    """
+    strategies = parse_strategies(text)
+    if len(strategies) > 1:
+        raise InvalidInputError(f"{text!r} names {len(strategies)} strategies; give one.")
+    return strategies[0]
 
 
 def _build(name: str, arguments: str, text: str) -> Strategy:

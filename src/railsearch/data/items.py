@@ -1,0 +1,176 @@
+"""Items and queries from files: NumPy arrays, and Parquet or Arrow tables, batch by batch."""
+
+from collections.abc import Iterator
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import numpy as np
+import numpy.typing as npt
+
+from railsearch.errors import InvalidInputError
+from railsearch.inputs import check_count
+from railsearch.types import ItemBatch
+
+if TYPE_CHECKING:
+    from polars import DataFrame, DataType, LazyFrame, Series
+
+TABLES = (".parquet", ".arrow", ".ipc", ".feather")
+FORMATS = ", ".join((".npy", *TABLES))
+
+
+def read_array(path: str | Path) -> npt.NDArray[np.generic]:
+    """Map an array of a .npy file into memory; nothing is unpickled."""
+    file = _existing(path)
+    if file.suffix != ".npy":
+        raise InvalidInputError(f"{file} is no .npy file; save the array with numpy.save.")
+    try:
+        return np.load(file, mmap_mode="r", allow_pickle=False)  # type: ignore[no-any-return]
+    except (OSError, ValueError, EOFError) as error:
+        raise InvalidInputError(
+            f"{file} cannot be read as an array ({error}); save it anew with numpy.save(path, array)."
+        ) from error
+
+
+def read_items(
+    path: str | Path,
+    *,
+    ids: str | Path | None = None,
+    metadata: str | Path | None = None,
+    id_column: str = "id",
+    embedding_column: str = "embedding",
+    batch_size: int = 65_536,
+) -> Iterator[ItemBatch]:
+    """Read items batch by batch, so that a file may be larger than memory.
+
+    Args:
+        path: a .npy array (N, D) or (N, Px, d), or a Parquet or Arrow table with a column of embeddings, a column of
+            ids where there is one, and other columns, which become metadata.
+        ids: a .npy array of ids, for items in an array.
+        metadata: a Parquet or Arrow table with one row for each item, for items in an array.
+        id_column: where a table has its ids.
+        embedding_column: where a table has its embeddings: lists of numbers, all of one length.
+        batch_size: rows read at once.
+    """
+    check_count(batch_size, name="batch_size")
+    file = _existing(path)
+    if file.suffix == ".npy":
+        return _array_batches(file, ids, metadata, batch_size)
+    if ids is not None or metadata is not None:
+        raise InvalidInputError(
+            f"{file} is a table, which has ids and metadata as columns; leave --ids and --metadata out."
+        )
+    return _table_batches(file, id_column, embedding_column, batch_size)
+
+
+def read_queries(path: str | Path, *, embedding_column: str = "embedding") -> npt.NDArray[np.generic]:
+    """Read query embeddings: a .npy array, or the column of embeddings of a Parquet or Arrow table."""
+    file = _existing(path)
+    if file.suffix == ".npy":
+        return read_array(file)
+    frame = _scan(file).collect()
+    return _embeddings(_column(frame, embedding_column, file), file)
+
+
+def _array_batches(
+    file: Path, ids: str | Path | None, metadata: str | Path | None, batch_size: int
+) -> Iterator[ItemBatch]:
+    array = read_array(file)
+    known_ids = None if ids is None else read_array(ids)
+    table = None if metadata is None else _scan(_existing(metadata)).collect()
+    if array.ndim == 0:
+        raise InvalidInputError(f"{file} holds a single number; give an array of embeddings (N, D).")
+    for name, given in ((ids, known_ids), (metadata, table)):
+        if given is not None and len(given) != len(array):
+            raise InvalidInputError(
+                f"{name} has {len(given)} rows but {file} has {len(array)}; give one for each item."
+            )
+    return (
+        ItemBatch(
+            array[first : first + batch_size],
+            None if known_ids is None else known_ids[first : first + batch_size],
+            None if table is None else table[first : first + batch_size],
+        )
+        for first in range(0, len(array), batch_size)
+    )
+
+
+def _table_batches(file: Path, id_column: str, embedding_column: str, batch_size: int) -> Iterator[ItemBatch]:
+    table = _scan(file)
+    _column(table.head(1).collect(), embedding_column, file)
+
+    def batches() -> Iterator[ItemBatch]:
+        first = 0
+        for frame in table.collect_batches(chunk_size=batch_size, maintain_order=True):
+            others = frame.drop(embedding_column, id_column, strict=False)
+            yield ItemBatch(
+                _embeddings(frame[embedding_column], file, first),
+                frame[id_column].to_numpy() if id_column in frame.columns else None,
+                others if others.width else None,
+            )
+            first += len(frame)
+
+    return batches()
+
+
+def _embeddings(column: "Series", file: Path, first_row: int = 0) -> npt.NDArray[np.generic]:
+    """A column of lists as an array (n, D), or of lists of lists as one (n, Px, d)."""
+    import polars as pl  # noqa: PLC0415  (importing railsearch stays cheap)
+
+    if not isinstance(column.dtype, (pl.List, pl.Array)):
+        raise InvalidInputError(
+            f"{file} holds {column.dtype} in column {column.name!r}; give lists of numbers, all of one length."
+        )
+    if column.null_count():
+        row = first_row + int(column.is_null().arg_true()[0])
+        raise InvalidInputError(f"{file} has no embedding in row {row}; drop or repair that row.")
+    if isinstance(column.dtype, pl.List) and len(column):
+        sizes = column.list.len()
+        odd = (sizes != sizes[0]).arg_true()
+        if len(odd):
+            raise InvalidInputError(
+                f"{file} has {sizes[int(odd[0])]} numbers in row {first_row + int(odd[0])} but {sizes[0]} in row "
+                f"{first_row}; give lists of one length."
+            )
+    try:
+        return column.cast(_array_type(column)).to_numpy()
+    except (pl.exceptions.PolarsError, TypeError, ValueError) as error:
+        raise InvalidInputError(
+            f"{file} holds {column.dtype} in column {column.name!r}, which is no array of numbers ({error}); give "
+            "lists of numbers, all of one length."
+        ) from error
+
+
+def _array_type(column: "Series") -> "DataType":
+    import polars as pl  # noqa: PLC0415
+
+    if isinstance(column.dtype, (pl.List, pl.Array)):
+        inner = column.explode()
+        width = len(inner) // max(1, len(column))
+        return pl.Array(_array_type(inner), width)
+    return pl.Float32() if column.dtype != pl.Float64 else pl.Float64()
+
+
+def _column(frame: "DataFrame", name: str, file: Path) -> "Series":
+    if name not in frame.columns:
+        raise InvalidInputError(f"{file} has no column {name!r}; its columns are: {', '.join(frame.columns)}.")
+    return frame[name]
+
+
+def _scan(file: Path) -> "LazyFrame":
+    import polars as pl  # noqa: PLC0415
+
+    if file.suffix not in TABLES:
+        raise InvalidInputError(f"{file} has a format that is not known; give one of: {FORMATS}.")
+    try:
+        table = pl.scan_parquet(file) if file.suffix == ".parquet" else pl.scan_ipc(file)
+        table.collect_schema()
+    except (pl.exceptions.PolarsError, OSError, ValueError) as error:
+        raise InvalidInputError(f"{file} cannot be read as a table ({error}); write it anew.") from error
+    return table
+
+
+def _existing(path: str | Path) -> Path:
+    file = Path(path)
+    if not file.is_file():
+        raise InvalidInputError(f"{file} does not exist or is no file; give one of: {FORMATS}.")
+    return file

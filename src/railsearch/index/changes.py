@@ -1,0 +1,56 @@
+"""What a change makes of an index's segments; the same in memory and on disk."""
+
+from collections.abc import Callable, Iterator, Sequence
+from typing import TypeAlias
+
+import torch
+from torch import Tensor
+
+from railsearch.errors import InvalidInputError
+from railsearch.index.corpus import Corpus
+from railsearch.index.metadata import Metadata
+from railsearch.index.segment import Segment, join
+
+Keep: TypeAlias = Callable[[Segment], Segment]
+"""Makes a new segment last: on disk, or nothing at all."""
+
+SMALL = 65_536
+"""Rows below which a segment is joined with additions of its size, so that many additions leave few segments."""
+
+
+def with_added(segments: Sequence[Segment], added: Segment, keep: Keep, *, largest: int) -> list[Segment]:
+    """Put a new segment behind those that are there; joined with small ones before it, up to about `largest` rows."""
+    result = _drop_empty(segments)
+    while result and len(result[-1]) < min(SMALL, largest) and len(result[-1]) <= 2 * len(added):
+        added = join([result.pop(), added])
+    return [*result, keep(added)]
+
+
+def without_ids(segments: Sequence[Segment], ids: Tensor, *, missing_ok: bool) -> list[Segment]:
+    """The same segments, in which these items are no longer live."""
+    if not missing_ok:
+        is_known = torch.zeros_like(ids, dtype=torch.bool)  # (n,)
+        for segment in segments:
+            is_known |= torch.isin(ids, segment.ids[segment.live_rows])
+        if not bool(is_known.all()):
+            first = int(ids[~is_known][0])
+            raise InvalidInputError(
+                f"id {first} is not in the index ({int((~is_known).sum())} of the ids given are not); leave it out, "
+                "or pass missing_ok=True."
+            )
+    left = [segment.without(ids) for segment in segments]
+    return _drop_empty(left) or left[:1]
+
+
+def compacted(corpus: Corpus, rows_per_segment: int) -> Iterator[Segment]:
+    """All live items anew, in the order of their ids, a segment at a time."""
+    frame = corpus.frame
+    for first in range(0, max(1, len(corpus.rows)), rows_per_segment):
+        rows = corpus.rows[first : first + rows_per_segment]  # (n,)
+        parts = corpus[rows] if len(rows) else corpus.segments[0].parts[:0]
+        metadata = None if frame is None else Metadata(frame[rows.cpu().numpy()])
+        yield Segment.build(corpus.row_ids[rows], parts, metadata)
+
+
+def _drop_empty(segments: Sequence[Segment]) -> list[Segment]:
+    return [segment for segment in segments if len(segment.live_rows)]

@@ -1,0 +1,70 @@
+"""What a search must not give: what `exclude` and `allow` say, and what was removed."""
+
+from collections.abc import Sequence
+from collections.abc import Set as AbstractSet
+from typing import TYPE_CHECKING, TypeAlias
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from railsearch.errors import InvalidInputError, NotEnoughItemsError
+from railsearch.index.corpus import Corpus
+from railsearch.index.metadata import evaluate_filter, is_expression
+from railsearch.inputs import ArrayLike, as_id_lists, as_integers, is_mask
+from railsearch.scoring import Hidden
+
+if TYPE_CHECKING:
+    from polars import Expr
+
+Exclude: TypeAlias = ArrayLike | Sequence[object] | None
+Allow: TypeAlias = "ArrayLike | AbstractSet[int] | str | Expr | None"
+
+
+def find_hidden(
+    corpus: Corpus, exclude: Exclude, allow: Allow, *, num_queries: int, k: int, pad: bool
+) -> Hidden | None:
+    """Check the filters of a search, and that they leave every query k items unless it may be padded."""
+    if exclude is None and allow is None:
+        return corpus.hidden
+    allowed_rows = corpus.rows if allow is None else corpus.rows[_as_mask(allow, corpus)]  # (M,)
+    is_allowed = torch.zeros(len(corpus), dtype=torch.bool)  # (N,)
+    is_allowed[allowed_rows.cpu()] = True
+    num_allowed = len(allowed_rows)
+    lists = [] if exclude is None else as_id_lists(exclude, name="exclude", count=num_queries)
+    rows = [corpus.rows_of(ids).cpu() for ids in lists]
+    if not pad:
+        for query, own_rows in enumerate(rows):
+            num_left = num_allowed - int(is_allowed[own_rows].sum())
+            if num_left < k:
+                raise _too_few(k, f"exclude leaves query {query} only {num_left} of {len(corpus.ids)} items")
+        if num_allowed < k:
+            raise _too_few(k, f"allow leaves only {num_allowed} of {len(corpus.ids)} items")
+    is_filtered = allow is not None or corpus.is_live is not None
+    return Hidden.from_lists(rows, device=corpus.like.device, is_allowed=is_allowed if is_filtered else None)
+
+
+def _as_mask(allow: Allow, corpus: Corpus) -> Tensor:
+    """Whether each live item, by ascending id, may be given (M,): from a condition, such a mask, or a list of ids."""
+    known_ids = corpus.ids.cpu()
+    if is_expression(allow):
+        return evaluate_filter(allow, corpus.frame, corpus.rows)  # type: ignore[arg-type]
+    given: ArrayLike = list(allow) if isinstance(allow, AbstractSet) else allow  # type: ignore[assignment]
+    if is_mask(given):
+        mask = torch.as_tensor(np.asarray(given) if not isinstance(given, Tensor) else given).cpu()
+        if tuple(mask.shape) != tuple(known_ids.shape):
+            raise InvalidInputError(
+                f"allow is a mask of shape {tuple(mask.shape)} but the index holds {len(known_ids)} items; "
+                "give one true or false for each of index.ids."
+            )
+        return mask
+    ids = as_integers(given, name="allow").cpu()
+    if ids.ndim != 1:
+        raise InvalidInputError(f"allow has shape {tuple(ids.shape)}; give a mask or a flat list of ids.")
+    return torch.isin(known_ids, ids)
+
+
+def _too_few(k: int, cause: str) -> NotEnoughItemsError:
+    return NotEnoughItemsError(
+        f"k is {k} but {cause}; ask for a smaller k, or pass pad=True to have id -1 in the empty places."
+    )

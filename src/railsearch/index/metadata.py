@@ -1,0 +1,129 @@
+"""Columns that go with items (titles, years, prices): kept beside them, returned with results, and filtered by."""
+
+import io
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from railsearch.errors import InvalidInputError
+
+if TYPE_CHECKING:
+    from polars import DataFrame, Expr
+
+RESERVED = ("query", "rank", "id", "score")
+"""Columns that a table of results has of its own."""
+
+
+class Metadata:
+    """The columns of one segment's items: a table, or the Arrow file it is read from when it is first needed.
+
+    The file is mapped at once, so that it can still be read when its version has been collected.
+    """
+
+    def __init__(self, source: "DataFrame | Path") -> None:
+        self._source = np.memmap(source, dtype=np.uint8, mode="r") if isinstance(source, Path) else source
+
+    @property
+    def frame(self) -> "DataFrame":
+        """The table, one row for each item."""
+        if isinstance(self._source, np.ndarray):
+            import polars as pl  # noqa: PLC0415  (importing railsearch stays cheap)
+
+            self._source = pl.read_ipc(self._source.tobytes())
+        return self._source
+
+    def of_rows(self, rows: Tensor) -> "DataFrame":
+        """The table of some rows (n,), in their order."""
+        return self.frame[rows.cpu().numpy()]
+
+    def write(self, path: Path) -> None:
+        """Write an Arrow file."""
+        content = io.BytesIO()  # polars has its own ideas of what a full disk is called
+        self.frame.write_ipc(content, compression="zstd")
+        path.write_bytes(content.getbuffer())
+
+
+def stack(tables: "Sequence[DataFrame]") -> "DataFrame | None":
+    """Tables one after the other; None where there are none."""
+    joined = None
+    for table in tables:
+        joined = table if joined is None else joined.vstack(table)
+    return joined
+
+
+def as_metadata(table: object, *, count: int) -> Metadata:
+    """Check a table with one row for each of `count` items: a polars DataFrame, or anything that speaks Arrow."""
+    import polars as pl  # noqa: PLC0415
+
+    if not isinstance(table, pl.DataFrame) and not hasattr(table, "__arrow_c_stream__"):
+        raise InvalidInputError(
+            f"metadata is a {type(table).__name__}; give a polars DataFrame or a table that speaks Arrow."
+        )
+    try:
+        frame = table if isinstance(table, pl.DataFrame) else pl.DataFrame(table)
+    except (pl.exceptions.PolarsError, TypeError, ValueError, ImportError) as error:
+        raise InvalidInputError(f"metadata cannot be read as a table ({error}); give a polars DataFrame.") from error
+    if len(frame) != count:
+        raise InvalidInputError(
+            f"metadata has {len(frame)} rows but there are {count} items; give one row for each item."
+        )
+    taken = [name for name in frame.columns if name in RESERVED]
+    if taken:
+        raise InvalidInputError(
+            f"metadata has a column {taken[0]!r}, which results have of their own ({', '.join(RESERVED)}); rename it."
+        )
+    return Metadata(frame.rechunk())
+
+
+def check_columns(given: Metadata | None, known: Metadata | None) -> None:
+    """Check that added items bring the columns that the index has."""
+    found = None if given is None else dict(given.frame.schema)
+    wanted = None if known is None else dict(known.frame.schema)
+    if found != wanted:
+        raise InvalidInputError(
+            f"metadata has {_described(found)} but the index has {_described(wanted)}; give the same columns and types."
+        )
+
+
+def evaluate_filter(allow: "str | Expr", frame: "DataFrame | None", rows: Tensor) -> Tensor:
+    """Whether each of the rows (n,) of a table satisfies an expression (n,); where it is null, it does not."""
+    import polars as pl  # noqa: PLC0415
+
+    if frame is None:
+        raise InvalidInputError(
+            f"allow is the expression {str(allow)!r} but this index has no metadata; build it with metadata=..., or "
+            "give allow as a mask or a list of ids."
+        )
+    try:
+        expression = pl.sql_expr(allow) if isinstance(allow, str) else allow
+        needed = [name for name in frame.columns if name in set(expression.meta.root_names())]
+        # Only what the condition looks at is gathered; if it looks at nothing we know, polars says what is wrong.
+        live = frame.select(needed or frame.columns)[rows.cpu().numpy()]
+        found = live.select(expression.alias("allow"))["allow"]
+    except (pl.exceptions.PolarsError, TypeError, ValueError) as error:
+        raise InvalidInputError(
+            f"allow is {str(allow)!r}, which cannot be evaluated: {' '.join(str(error).split())}; "
+            f"columns are: {', '.join(frame.columns)}."
+        ) from error
+    if found.dtype != pl.Boolean or len(found) not in (1, len(rows)):
+        raise InvalidInputError(
+            f"allow is {str(allow)!r}, which gives {len(found)} values of {found.dtype}; "
+            "write a condition that is true or false for each item."
+        )
+    mask = torch.from_numpy(found.fill_null(False).to_numpy(writable=True))
+    return mask.expand(len(rows)) if len(mask) == 1 else mask
+
+
+def is_expression(allow: object) -> bool:
+    """Whether a filter is a condition over metadata, and not a mask or a list."""
+    return isinstance(allow, str) or (type(allow).__module__.startswith("polars") and type(allow).__name__ == "Expr")
+
+
+def _described(schema: Mapping[str, object] | None) -> str:
+    if schema is None:
+        return "no columns"
+    return "columns " + ", ".join(f"{name} ({kind})" for name, kind in schema.items())

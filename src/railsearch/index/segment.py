@@ -1,0 +1,99 @@
+"""Items that were indexed together: never changed, so that readers and memory maps never see a change under them."""
+
+import dataclasses
+import uuid
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+
+import torch
+from torch import Tensor
+
+from railsearch.index.engines import Engine, Table
+from railsearch.index.metadata import Metadata, stack
+from railsearch.similarity import ItemParts
+
+ROWS_PER_BATCH = 65_536
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Segment:
+    """The item side of some items, ready to be scanned. What is removed stays in its place, and is no longer live."""
+
+    name: str
+    ids: Tensor  # (n,) int64, ascending
+    parts: ItemParts
+    sums: Tensor  # (n, d) the sum of each item's components, for searches by average; in the precision of scores
+    longest: float
+    """The greatest length of a component: 1 where components are normalised."""
+    metadata: Metadata | None = None
+    """One row for each item, where the index keeps titles and the like."""
+    is_live: Tensor | None = None  # (n,) bool; None where all are
+    _tables: dict[tuple[Engine, int | None], Table] = field(default_factory=dict, repr=False)
+
+    @classmethod
+    def build(cls, ids: Tensor, parts: ItemParts, metadata: Metadata | None = None) -> "Segment":
+        """Order items by id, and materialise what searches need besides the parts themselves."""
+        if bool((ids[1:] < ids[:-1]).any()):
+            ids, order = ids.sort()
+            parts = parts[order]
+            metadata = None if metadata is None else Metadata(metadata.of_rows(order))
+        dtype = torch.promote_types(parts.components.dtype, torch.float32)
+        sums = torch.empty_like(parts.components[:, 0], dtype=dtype)  # (n, d)
+        longest = 0.0
+        for first in range(0, len(parts), ROWS_PER_BATCH):
+            block = parts.components[first : first + ROWS_PER_BATCH].to(dtype)  # (n, Px, d)
+            sums[first : first + len(block)] = block.sum(dim=1)
+            longest = max(longest, float(lengths(block).max()))
+        return cls(uuid.uuid4().hex, ids, parts, sums, longest, metadata)
+
+    def __len__(self) -> int:
+        return len(self.ids)
+
+    @property
+    def live_rows(self) -> Tensor:
+        """Rows (m,) of items that were not removed."""
+        if self.is_live is None:
+            return torch.arange(len(self), device=self.ids.device)
+        return self.is_live.nonzero().flatten()
+
+    @property
+    def num_bytes(self) -> int:
+        """Memory that the tensors take, or would take if all of a file were read."""
+        gate = 0 if self.parts.gate is None else self.parts.gate.nbytes
+        return self.ids.nbytes + self.parts.components.nbytes + gate + self.sums.nbytes
+
+    def without(self, ids: Tensor) -> "Segment":
+        """The same segment, in which these items are no longer live."""
+        is_gone = torch.isin(self.ids, ids.to(self.ids.device))  # (n,)
+        if not bool(is_gone.any()):
+            return self
+        return dataclasses.replace(self, is_live=~is_gone if self.is_live is None else self.is_live & ~is_gone)
+
+    def component_table(self, engine: Engine, component: int) -> Table:
+        """One component of every item, made ready to be searched the first time that it is asked for."""
+        return self._table(engine, component, self.parts.components[:, component])
+
+    def sum_table(self, engine: Engine) -> Table:
+        """The sum of every item's components, likewise."""
+        return self._table(engine, None, self.sums)
+
+    def _table(self, engine: Engine, component: int | None, vectors: Tensor) -> Table:
+        if (engine, component) not in self._tables:
+            self._tables[engine, component] = engine.build(vectors)
+        return self._tables[engine, component]
+
+
+def join(segments: Sequence[Segment]) -> Segment:
+    """Copy the live rows of several segments into one."""
+    chosen = [segment.parts[segment.live_rows] for segment in segments]
+    gates = [parts.gate for parts in chosen if parts.gate is not None]
+    parts = ItemParts(torch.cat([parts.components for parts in chosen]), torch.cat(gates) if gates else None)
+    ids = torch.cat([segment.ids[segment.live_rows] for segment in segments])
+    frame = stack([segment.metadata.of_rows(segment.live_rows) for segment in segments if segment.metadata is not None])
+    return Segment.build(ids, parts, None if frame is None else Metadata(frame))
+
+
+def lengths(components: Tensor) -> Tensor:
+    """Lengths (rows, components), in fp64 so that the square of a small number is not lost."""
+    found: Tensor = torch.linalg.vector_norm(components.double(), dim=-1)
+    return found

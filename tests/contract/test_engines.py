@@ -1,0 +1,197 @@
+"""Every engine against brute force: alone, and under every strategy with every filter."""
+
+import sys
+from dataclasses import dataclass
+
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from torch import Tensor
+
+from railsearch import (
+    Adaptive,
+    Average,
+    BruteForce,
+    Combined,
+    DotProduct,
+    Index,
+    InvalidInputError,
+    MissingExtraError,
+    PerComponent,
+    TwoPass,
+)
+from railsearch.index.engines import Engine, Faiss, Flat, FlatTable, Nearest
+from railsearch.scoring import Hidden
+from railsearch.testing import check_engine
+from tests.contract.test_worked_example import TableSimilarity, worked_example_table
+from tests.contract.worlds import EXACT, WORLDS, check_result, fp64_scores, make_world
+
+ENGINES = [Flat(), Faiss(), Faiss("hnsw"), Faiss("ivf"), Faiss("sq8")]
+EXACT_ENGINES = [engine for engine in ENGINES if engine.is_exact]
+
+
+@dataclass(frozen=True)
+class AtMost:
+    """A scan that can be asked for few rows only, as services do, and that knows no thresholds."""
+
+    max_n: int
+    is_exact = True
+    supports_threshold = False
+
+    def build(self, vectors: Tensor) -> "AtMostTable":
+        return AtMostTable(FlatTable(vectors), self.max_n)
+
+
+@dataclass(frozen=True)
+class AtMostTable:
+    table: FlatTable
+    max_n: int
+
+    def best(self, vectors: Tensor, n: int, hidden: Hidden | None) -> Nearest:
+        assert n <= self.max_n
+        return self.table.best(vectors, n, hidden)
+
+
+@pytest.mark.parametrize("engine", [*ENGINES, AtMost(50)], ids=str)
+def test_every_engine_keeps_the_contract(engine: Engine) -> None:
+    check_engine(engine)
+
+
+@pytest.mark.parametrize("fault", ["misses", "hidden", "twice", "ascending", "threshold"])
+def test_the_contract_test_notices(fault: str) -> None:
+    class Broken:
+        is_exact, max_n = True, None
+        supports_threshold = fault == "threshold"
+
+        def build(self, vectors: Tensor) -> "Broken":
+            self.table = FlatTable(vectors)
+            return self
+
+        def best(self, vectors: Tensor, n: int, hidden: Hidden | None) -> Nearest:
+            found = self.table.best(vectors, n, None if fault == "hidden" else hidden)
+            if fault == "misses":
+                shifted = self.table.best(vectors, n + 1, hidden)
+                keep = min(n, len(self.table.vectors))
+                return Nearest(shifted.rows[..., -keep:], shifted.scores[..., -keep:])
+            if fault == "twice":
+                return Nearest(found.rows[..., :1].expand_as(found.rows), found.scores[..., :1].expand_as(found.scores))
+            if fault == "ascending":
+                return Nearest(found.rows.flip(-1), found.scores.flip(-1))
+            return found
+
+        def above(self, vectors: Tensor, thresholds: Tensor, hidden: Hidden | None) -> Tensor:
+            return torch.ones(len(vectors), len(self.table.vectors), dtype=torch.bool)
+
+    with pytest.raises(AssertionError):
+        check_engine(Broken())
+
+
+@settings(max_examples=80)
+@given(
+    kind=st.sampled_from(WORLDS),
+    engine=st.sampled_from([*ENGINES[1:], AtMost(12)]),
+    num_items=st.integers(1, 120),
+    k=st.integers(1, 9),
+    precision=st.sampled_from(["fp32", "fp16", "bf16"]),
+    has_exclude=st.booleans(),
+    has_allow=st.booleans(),
+    seed=st.integers(0, 2**31 - 1),
+)
+def test_certificates_hold_with_every_engine(
+    kind: str, engine: Engine, num_items: int, k: int, precision: str, has_exclude: bool, has_allow: bool, seed: int
+) -> None:
+    similarity, items, queries = make_world(kind, num_items, seed)
+    index = Index.build(similarity, items, precision=precision, engine=engine)
+    dtype = {"fp32": torch.float32, "fp16": torch.float16, "bf16": torch.bfloat16}[precision]
+    truth, ids = fp64_scores(index, queries, items, dtype), torch.arange(num_items)
+    generator = torch.Generator().manual_seed(seed)
+    allow = torch.rand(num_items, generator=generator) < 0.6 if has_allow else None
+    exclude = [torch.randint(num_items, (size,), generator=generator) for size in (0, 3, 20)] if has_exclude else None
+    allowed = set(range(num_items)) if allow is None else set(ids[allow].tolist())
+    visible = [allowed - set([] if exclude is None else exclude[query].tolist()) for query in range(3)]
+    k = min(k, num_items)
+    for strategy in (*EXACT, PerComponent(2), Average(k), Combined(1, k), PerComponent(9)):
+        result = index.search(queries, k, strategy, exclude, allow, pad=True)
+        check_result(result, truth, ids, k, visible)
+        if strategy in EXACT:
+            assert bool(result.is_exact.all()), strategy
+
+
+@pytest.mark.parametrize("engine", ENGINES, ids=str)
+@pytest.mark.parametrize("strategy", [PerComponent(2), Average(20), Combined(2, 20)], ids=str)
+def test_only_what_misses_nothing_certifies(engine: Engine, strategy: PerComponent | Average | Combined) -> None:
+    similarity, items, queries = make_world("random", 2000, seed=1)
+    result = Index.build(similarity, items, engine=engine).search(queries, 5, strategy)
+    assert bool((result.ceiling.isinf() != engine.is_exact).all())
+    if not engine.is_exact:
+        assert result.num_certified.tolist() == [0, 0, 0]
+
+
+@pytest.mark.parametrize("engine", EXACT_ENGINES, ids=str)
+@pytest.mark.parametrize("strategy", [PerComponent(4), Average(50), Combined(4, 50), TwoPass(), Adaptive()], ids=str)
+def test_exact_engines_choose_alike(engine: Engine, strategy: PerComponent) -> None:
+    similarity, items, queries = make_world("random", 3000, seed=2)
+    expected = Index.build(similarity, items).search(queries, 10, strategy)
+    found = Index.build(similarity, items, engine=engine).search(queries, 10, strategy)
+    assert torch.equal(found.ids, expected.ids)
+    assert bool((found.ceiling >= expected.ceiling - 1e-4).all())  # a full scan knows the ceiling best
+
+
+def test_two_pass_by_threshold_passes_over_most_of_a_corpus() -> None:
+    similarity, items, queries = make_world("sharp", 3000, seed=3)
+    index = Index.build(similarity, items, engine=Faiss())
+    found, expected = index.search(queries, 5, TwoPass()), index.search(queries, 5, BruteForce())
+    assert torch.equal(found.ids, expected.ids)
+    assert bool(found.is_exact.all())
+    assert int(found.num_scored.min()) < 3000
+
+
+def test_the_looser_bound_of_the_worked_example() -> None:
+    query = torch.ones(1, 1)
+    for engine, gap in ((AtMost(3), 0.3), (AtMost(2), 0.4)):  # the third best is to be had, or is not
+        found = Index.build(TableSimilarity(), worked_example_table(), engine=engine).search(query, 2, PerComponent(2))
+        assert found.ids.tolist() == [[0, 1]]
+        assert float(found.gap) == pytest.approx(gap, abs=1e-5)
+
+
+def test_an_engine_that_gives_too_few() -> None:
+    similarity, items, queries = make_world("random", 300, seed=0)
+    index = Index.build(similarity, items, engine=AtMost(10))
+    with pytest.raises(InvalidInputError, match=r"AtMost\(max_n=10\) gives at most 10 rows but 11 are needed"):
+        index.search(queries, 5, PerComponent(11))
+    with pytest.raises(InvalidInputError, match="gives at most 10 rows but 50 are needed"):
+        index.search(queries, 5, Average(50))
+    with pytest.raises(InvalidInputError, match="gives at most 10 rows but 50 are needed"):
+        index.search(queries, 5, Combined(2, 50))
+    assert bool(index.search(queries, 5, TwoPass()).is_exact.all())
+    assert not bool(index.search(queries, 5, Average(10)).is_exact.any())  # all ten, and no eleventh to be seen
+
+
+@pytest.mark.parametrize("kind", ["hnsw", "ivf"])
+def test_more_effort_finds_more(kind: str) -> None:
+    generator = torch.Generator().manual_seed(0)
+    items, queries = torch.randn(5000, 16, generator=generator), torch.randn(30, 16, generator=generator)
+    expected = Index.build(DotProduct(dim=16), items).search(queries, 50)
+    hits = []
+    for effort in (5, 20, 400):
+        found = Index.build(DotProduct(dim=16), items, engine=Faiss(kind, effort=effort)).search(
+            queries, 50, Average(50)
+        )
+        hits.append(int((found.scores >= expected.kth_score[:, None] - 1e-4).sum()))
+    assert hits[0] <= hits[1] <= hits[2]
+    assert hits[2] > 0.95 * expected.ids.numel()
+
+
+def test_wrong_engines(monkeypatch: pytest.MonkeyPatch) -> None:
+    with pytest.raises(InvalidInputError, match="kind is 'annoy'; choose from: flat, hnsw, ivf, sq8"):
+        Faiss("annoy")
+    with pytest.raises(InvalidInputError, match="effort is 0"):
+        Faiss("ivf", effort=0)
+    with pytest.raises(InvalidInputError, match=r"engine is 'faiss'; give an engine such as Flat\(\)"):
+        Index.build(DotProduct(dim=2), torch.ones(2, 2), engine="faiss")
+    with pytest.raises(InvalidInputError, match="give an engine"):
+        Index.build(DotProduct(dim=2), torch.ones(2, 2), engine=Faiss)
+    monkeypatch.setitem(sys.modules, "faiss", None)
+    with pytest.raises(MissingExtraError, match=r"faiss is not installed; pip install 'railsearch\[faiss\]'"):
+        Index.build(DotProduct(dim=2), torch.ones(2, 2), engine=Faiss())

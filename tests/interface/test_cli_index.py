@@ -1,0 +1,150 @@
+"""The commands that make, change and search an index folder, used as people would, rightly and wrongly."""
+
+import json
+from pathlib import Path
+
+import numpy as np
+import polars as pl
+import pytest
+from typer.testing import CliRunner
+
+from railsearch import Index, InvalidInputError, MixtureOfLogits, RailsearchError, save_similarity
+from railsearch.cli.app import app
+
+
+def run(*arguments: object, code: int = 0) -> str:
+    """The output of a command; an error of ours is raised, as `main` prints it."""
+    result = CliRunner().invoke(app, [str(argument) for argument in arguments])
+    if isinstance(result.exception, RailsearchError):
+        raise result.exception
+    assert result.exit_code == code, result.output
+    return result.output
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Path:
+    rng = np.random.default_rng(0)
+    save_similarity(MixtureOfLogits(query_dim=8, item_dim=8, num_query_components=2, seed=0), tmp_path / "model")
+    movies = pl.DataFrame(
+        {
+            "id": np.arange(50) + 100,
+            "title": [f"[bold]Movie {row}" for row in range(50)],
+            "year": 1980 + np.arange(50) % 40,
+            "embedding": rng.normal(size=(50, 8)).astype(np.float32),
+        }
+    )
+    movies.write_parquet(tmp_path / "movies.parquet")
+    movies[:3].with_columns(id=pl.Series([7, 100, 101])).write_parquet(tmp_path / "more.parquet")
+    np.save(tmp_path / "users.npy", rng.normal(size=(3, 8)).astype(np.float32))
+    run("index", "build", tmp_path / "index", "--model", tmp_path / "model", "--items", tmp_path / "movies.parquet")
+    return tmp_path
+
+
+def test_build_and_info(folder: Path) -> None:
+    described = json.loads(run("index", "info", folder / "index", "--json"))
+    assert (described["items"], described["version"], described["metadata"]) == (50, 1, ["title", "year"])
+    assert described["fingerprint"] in run("index", "info", folder / "index")
+    opened = Index.open(folder / "index")
+    assert described == opened.describe()
+    assert opened.ids.tolist() == list(range(100, 150))
+
+
+def test_changes(folder: Path) -> None:
+    index = folder / "index"
+    with pytest.raises(InvalidInputError, match="id 100 is there already"):
+        run("index", "add", index, "--items", folder / "more.parquet")
+    assert (
+        json.loads(run("index", "add", index, "--items", folder / "more.parquet", "--upsert", "--json"))["items"] == 51
+    )
+    with pytest.raises(InvalidInputError, match="id 8 is not in the index"):
+        run("index", "remove", index, 7, 8)
+    assert json.loads(run("index", "remove", index, 7, 8, "--missing-ok", "--json"))["items"] == 50
+    np.save(folder / "gone.npy", np.arange(110, 120))
+    assert json.loads(run("index", "remove", index, "--ids", folder / "gone.npy", "--json"))["items"] == 40
+    with pytest.raises(InvalidInputError, match="say which items to remove"):
+        run("index", "remove", index)
+    described = json.loads(run("index", "compact", index, "--json"))
+    assert (described["items"], described["segments"], described["removed"]) == (40, 1, 0)
+    assert json.loads(run("index", "info", index, "--version", 3, "--json"))["version"] == 3
+
+
+def test_arrays_and_precision(folder: Path) -> None:
+    np.save(folder / "items.npy", np.random.default_rng(1).normal(size=(9, 8)).astype(np.float32))
+    np.save(folder / "ids.npy", np.arange(9) * 2)
+    options = ["--model", folder / "model", "--items", folder / "items.npy", "--ids", folder / "ids.npy"]
+    described = json.loads(run("index", "build", folder / "half", *options, "--precision", "bf16", "--json"))
+    assert (described["precision"], described["items"]) == ("bfloat16", 9)
+    assert Index.open(folder / "half").ids.tolist() == list(range(0, 18, 2))
+
+
+def test_verify(folder: Path) -> None:
+    assert run("index", "verify", folder / "index").startswith("intact: 4 files")
+    assert json.loads(run("index", "verify", folder / "index", "--json"))["is_intact"]
+    segment = next((folder / "index" / "segments").iterdir())
+    content = bytearray(segment.read_bytes())
+    content[-5] ^= 1
+    segment.write_bytes(content)
+    text = run("index", "verify", folder / "index", code=1)
+    assert f"{segment} is damaged" in text
+    assert "1 problems" in text
+    with pytest.raises(RailsearchError, match="is damaged: its checksum does not hold; restore it from a copy"):
+        run("search", folder / "index", "--queries", folder / "users.npy")
+    with pytest.raises(RailsearchError, match="does not exist"):
+        run("index", "verify", folder / "nothing")
+
+
+def test_search(folder: Path) -> None:
+    options = ["search", folder / "index", "--queries", folder / "users.npy", "-k", 4, "--allow", "year >= 1990"]
+    index = Index.open(folder / "index")
+    queries = np.load(folder / "users.npy")
+    expected = index.search(queries, 4, allow="year >= 1990")
+    found = json.loads(run(*options, "--strategy", "TwoPass", "--json"))
+    assert found["version"] == 1
+    for query, answer in enumerate(found["queries"]):
+        assert [item["id"] for item in answer["items"]] == expected.ids[query].tolist()
+        assert all(item["year"] >= 1990 and item["title"].startswith("[bold]Movie") for item in answer["items"])
+        assert (answer["row"], answer["is_exact"], answer["gap"], answer["num_certified"]) == (query, True, 0.0, 4)
+    text = run(*options, "--row", 2)
+    assert "query 2" in text
+    assert "query 0" not in text
+    assert "[bold]Movie" in text
+    assert "certified exact" in text
+    quick = run(*options, "--strategy", "Average(5)", "--row", 0)
+    assert "0 of the items are certainly right; 5 of 50 items scored" in quick
+
+
+def test_explain(folder: Path) -> None:
+    options = ["search", folder / "index", "--queries", folder / "users.npy", "-k", 2, "--row", 1, "--explain"]
+    answer = json.loads(run(*options, "--json"))["queries"][0]
+    why = answer["explanation"]
+    assert why["id"] == answer["items"][0]["id"]
+    total = float((np.array(why["component_scores"]) * np.array(why["gate_weights"])).sum())
+    assert total == pytest.approx(answer["items"][0]["score"], abs=1e-4)
+    text = run(*options)
+    assert f"why item {why['id']}: weight x score of each pair of components" in text
+    assert "item 3" in text  # the fourth item component
+    assert "q 1" in text
+
+
+def test_wrong_searches(folder: Path) -> None:
+    options = ["search", folder / "index", "--queries", folder / "users.npy"]
+    for more, message in (
+        (["-k", 51], "k is 51 but the index holds 50 items"),
+        (["--row", 3], "row is 3 but .*users.npy has 3 rows"),
+        (["--strategy", "Best"], "there is no strategy 'Best'"),
+        (["--allow", "yeer = 2"], "yeer"),
+        (["--allow", "year = 1985"], "allow leaves only"),
+        (["--version", 9], "00000009.json does not exist; versions in this folder: 1"),
+    ):
+        with pytest.raises(RailsearchError, match=message):
+            run(*options, *more)
+    assert len(json.loads(run(*options, "--allow", "year = 1985", "--pad", "--json"))["queries"][0]["items"]) == 2
+    with pytest.raises(RailsearchError, match="is not a railsearch index"):
+        run("search", folder / "model", "--queries", folder / "users.npy")
+    with pytest.raises(RailsearchError, match="exists already"):
+        run("index", "build", folder / "index", "--model", folder / "model", "--items", folder / "movies.parquet")
+
+
+@pytest.mark.parametrize("command", ["build", "add", "remove", "compact", "verify", "info"])
+def test_help_teaches_by_example(command: str) -> None:
+    assert f"Example: railsearch index {command} movies.index" in " ".join(run("index", command, "--help").split())
