@@ -170,6 +170,23 @@ def test_peak_memory_is_unknown_elsewhere(monkeypatch: pytest.MonkeyPatch) -> No
     assert machine.measure_peak(lambda: 7) == (7, None)
 
 
+def test_work_elsewhere_is_seen(monkeypatch: pytest.MonkeyPatch) -> None:
+    seconds = iter([100.0, 103.0])
+    monkeypatch.setattr(machine, "_other_cpu_seconds", lambda: next(seconds))
+    clock = iter([10.0, 12.0])
+    monkeypatch.setattr(machine.time, "perf_counter", lambda: next(clock))
+    with machine.watch_others() as busy_elsewhere:
+        pass
+    assert busy_elsewhere() == 1.5
+
+
+def test_own_work_and_idle_time_are_not_elsewhere(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(Path, "read_text", lambda _: "cpu  100 10 50 900 5 1 2 7 0 0\ncpu0 1 1 1 1 1 1 1 1 0 0\n")
+    monkeypatch.setattr(machine.os, "sysconf", lambda _: 100)
+    monkeypatch.setattr(machine.time, "process_time", lambda: 0.5)
+    assert machine._other_cpu_seconds() == pytest.approx(1.7 - 0.5)
+
+
 def test_scaling(shape: Shape) -> None:
     report = measure_scaling(
         shape.similarity,

@@ -28,6 +28,8 @@ from railsearch.index import Index, parse_strategies
 BOLD_FROM = 0.99
 """Hit rates that the paper's Table 3 prints in bold."""
 WIDTH_IN_A_PIPE = 140
+NOISE_FROM = 0.1
+"""Cores that others may keep busy before a measurement is called noisy."""
 
 
 def bench(
@@ -152,6 +154,7 @@ def tell_benchmark(report: BenchmarkReport, console: Console) -> None:
     )
     console.print(_quality_table(report))
     console.print(_stage_table(report))
+    _warn_of_noise(report.busy_elsewhere, console)
 
 
 def tell_scaling(report: ScalingReport, console: Console) -> None:
@@ -171,6 +174,7 @@ def tell_scaling(report: ScalingReport, console: Console) -> None:
     console.print(table)
     items, scan, rest = report.growth
     console.print(f"{items:.1f} x the items: {scan:.1f} x the scan, {rest:.2f} x the rest.")
+    _warn_of_noise(report.busy_elsewhere, console)
 
 
 def _quality_table(report: BenchmarkReport) -> Table:
@@ -212,6 +216,14 @@ def _stage_table(report: BenchmarkReport) -> Table:
             _mebibytes(row),
         )
     return table
+
+
+def _warn_of_noise(busy_elsewhere: float | None, console: Console) -> None:
+    if busy_elsewhere is not None and busy_elsewhere >= NOISE_FROM:
+        console.print(
+            f"Not a quiet machine: other work kept {busy_elsewhere:.1f} cores busy meanwhile. Latencies are too high, "
+            "and their ratios unsure; run it again."
+        )
 
 
 def _milliseconds(seconds: float) -> str:

@@ -11,7 +11,7 @@ from torch import Tensor
 
 from railsearch.data.shapes import DEFAULT_SHARPNESS, SIZES, ShapeName, make_shape
 from railsearch.errors import InvalidInputError, NotEnoughItemsError
-from railsearch.evaluation.machine import describe_machine, measure_peak
+from railsearch.evaluation.machine import describe_machine, measure_peak, watch_others
 from railsearch.evaluation.naive import NaiveBruteForce
 from railsearch.evaluation.report import BenchmarkReport, BenchmarkRow, Latency
 from railsearch.index import (
@@ -119,11 +119,12 @@ def run_benchmark(
             for size in batch_sizes:
                 contender.search(checked[:size])
             step(contender.name)
-        for repeat in range(repeats):
-            for contender in contenders:
-                for size in batch_sizes:
-                    _measure(contender, _batch(checked, size, repeat), size, has_stages=size == batch_sizes[0])
-                step(contender.name)
+        with watch_others() as busy_elsewhere:
+            for repeat in range(repeats):
+                for contender in contenders:
+                    for size in batch_sizes:
+                        _measure(contender, _batch(checked, size, repeat), size, has_stages=size == batch_sizes[0])
+                    step(contender.name)
     return BenchmarkReport(
         machine=describe_machine(),
         dtype=_dtype(index),
@@ -134,6 +135,7 @@ def run_benchmark(
         k=k,
         num_queries=len(checked),
         repeats=repeats,
+        busy_elsewhere=busy_elsewhere(),
         rows=tuple(
             _row(contender, contenders[0], result, results[0], peak)
             for contender, result, peak in zip(contenders, results, peaks, strict=True)

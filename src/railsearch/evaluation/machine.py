@@ -1,9 +1,12 @@
 """What a benchmark must say of the machine it ran on, and how much memory a piece of work takes there."""
 
 import ctypes
+import os
 import platform
 import re
-from collections.abc import Callable
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TypeVar
@@ -52,6 +55,36 @@ def measure_peak(work: Callable[[], Result]) -> tuple[Result, int | None]:
         return work(), None
     result = work()
     return result, max(0, _resident_bytes("VmHWM") - before)
+
+
+@contextmanager
+def watch_others() -> Iterator[Callable[[], float | None]]:
+    """Give a function that says, after the block, how many cores other work kept busy meanwhile.
+
+    Near 0 on a quiet machine; None where the system does not tell. Work that shares cores with a measurement makes
+    it slower, and what is done in many small steps most of all.
+    """
+    before, started = _other_cpu_seconds(), time.perf_counter()
+    after, ended = before, started
+
+    def cores() -> float | None:
+        if before is None or after is None:
+            return None
+        return max(0.0, after - before) / max(ended - started, 1e-9)
+
+    yield cores
+    after, ended = _other_cpu_seconds(), time.perf_counter()
+
+
+def _other_cpu_seconds() -> float | None:
+    """Processor time that others have used since the machine was started."""
+    try:
+        first_line = Path("/proc/stat").read_text().partition("\n")[0]
+        user, nice, system, _, _, *interrupts_and_stolen = map(int, first_line.split()[1:9])
+        busy = (user + nice + system + sum(interrupts_and_stolen)) / os.sysconf("SC_CLK_TCK")
+    except (OSError, ValueError):
+        return None
+    return busy - time.process_time()
 
 
 def _return_free_memory() -> None:

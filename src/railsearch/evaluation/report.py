@@ -55,6 +55,8 @@ class BenchmarkReport:
     k: int
     num_queries: int
     repeats: int
+    busy_elsewhere: float | None
+    """Cores that other work kept busy while times were taken; None where the system does not tell."""
     rows: tuple[BenchmarkRow, ...]
 
     def to_dict(self) -> dict[str, object]:

@@ -10,7 +10,7 @@ from torch import Tensor
 
 from railsearch.data.shapes import DEFAULT_SHARPNESS, SIZES, ShapeName, make_shape
 from railsearch.errors import InvalidInputError
-from railsearch.evaluation.machine import Machine, describe_machine
+from railsearch.evaluation.machine import Machine, describe_machine, watch_others
 from railsearch.index import Average, Index, Strategy, format_strategy
 from railsearch.inputs import as_choice, check_count
 from railsearch.progress import measuring
@@ -42,6 +42,8 @@ class ScalingReport:
     k: int
     batch_size: int
     repeats: int
+    busy_elsewhere: float | None
+    """Cores that other work kept busy meanwhile; None where the system does not tell."""
     rows: tuple[ScalingRow, ...]
 
     @property
@@ -73,7 +75,7 @@ def measure_scaling(
     """Search the first so many of the items, for each size, with all queries as one batch; sizes take turns."""
     indexes = [Index.build(similarity, items[:size]) for size in sizes]
     measured: list[list[tuple[float, float]]] = [[] for _ in sizes]
-    with measuring((1 + repeats) * len(sizes), is_shown=show_progress) as step:
+    with measuring((1 + repeats) * len(sizes), is_shown=show_progress) as step, watch_others() as busy_elsewhere:
         for repeat in range(1 + repeats):  # the first round warms up
             for index, seconds in zip(indexes, measured, strict=True):
                 with stopwatch() as stages:
@@ -89,6 +91,7 @@ def measure_scaling(
         k=k,
         batch_size=len(queries),
         repeats=repeats,
+        busy_elsewhere=busy_elsewhere(),
         rows=tuple(
             ScalingRow(
                 num_items=size,
