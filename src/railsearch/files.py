@@ -32,12 +32,12 @@ def new_file(target: Path) -> Iterator[Path]:
 
 
 @contextmanager
-def new_folder(target: Path) -> Iterator[Path]:
+def new_folder(target: Path, *, replaces: bool = False) -> Iterator[Path]:
     """Give an empty folder to write into, and put it in the place of `target` once the block is left.
 
-    Everything is on disk before the name changes. A folder that was there before is moved aside and
-    removed last, so that a kill between the two renames loses neither: `settled_folder` finds it.
-    After an exception in the block, `target` is as it was. One writer at a time.
+    Everything is on disk before the name changes. With `replaces`, a folder that was there before is moved
+    aside and removed last, so that a kill between the two renames loses neither: `settled_folder` finds it;
+    without, one that is there by then is an OSError. After an exception, `target` is as it was. One writer at a time.
     """
     target = target.resolve()
     target.parent.mkdir(parents=True, exist_ok=True)
@@ -49,17 +49,18 @@ def new_folder(target: Path) -> Iterator[Path]:
         for path in written.rglob("*"):
             _sync(path)
         _sync(written)
-        if target.exists():
+        if replaces and target.exists():
             shutil.rmtree(aside, ignore_errors=True)
             target.rename(aside)
         written.rename(target)
     except BaseException:
         shutil.rmtree(written, ignore_errors=True)
-        if aside.exists() and not target.exists():
+        if replaces and aside.exists() and not target.exists():
             aside.rename(target)
         raise
     _sync(target.parent)
-    shutil.rmtree(aside, ignore_errors=True)
+    if replaces:
+        shutil.rmtree(aside, ignore_errors=True)
 
 
 def settled_folder(target: Path) -> Path:
