@@ -49,10 +49,10 @@ class Metadata:
 
 
 def stack(tables: "Sequence[DataFrame]") -> "DataFrame | None":
-    """Tables one after the other; None where there are none."""
+    """Tables one after the other, with the columns in the order of the first; None where there are none."""
     joined = None
     for table in tables:
-        joined = table if joined is None else joined.vstack(table)
+        joined = table if joined is None else joined.vstack(table.select(joined.columns))
     return joined
 
 
@@ -76,6 +76,11 @@ def as_metadata(table: object, *, count: int) -> Metadata:
     if taken:
         raise InvalidInputError(
             f"metadata has a column {taken[0]!r}, which results have of their own ({', '.join(RESERVED)}); rename it."
+        )
+    objects = [name for name, kind in frame.schema.items() if kind == pl.Object]
+    if objects:
+        raise InvalidInputError(
+            f"metadata has a column {objects[0]!r} of Python objects, which cannot be kept; give text or numbers."
         )
     return Metadata(frame.rechunk())
 
