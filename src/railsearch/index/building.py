@@ -19,6 +19,8 @@ from railsearch.types import ItemBatch
 SEGMENT_BYTES = 2**28
 """How much of a big build is held in memory before it is written as a segment."""
 
+LARGEST_ID = 2**63 - 1
+
 Items: TypeAlias = "ArrayLike | ItemParts | ItemBatch | Iterable[ItemBatch]"
 
 
@@ -101,8 +103,11 @@ class SegmentBuilder:
         self._on_rows = on_rows
         self._expected = one_item(similarity)
 
-    def check(self, items: Items, ids: object, metadata: object, *, first_id: int) -> Iterator[CheckedBatch]:
-        """Check what was given: arrays at once, before any work; batches as they come."""
+    def check(self, items: Items, ids: object, metadata: object, *, first_id: int | None) -> Iterator[CheckedBatch]:
+        """Check what was given: arrays at once, before any work; batches as they come.
+
+        Ids that are left out count on from `first_id`; where that is None they must be given.
+        """
         if isinstance(items, ItemBatch):
             items = [items]
         if not _is_batches(items):
@@ -124,7 +129,7 @@ class SegmentBuilder:
         num_values = components[0].numel() + components.shape[-1] + (0 if gate is None else gate[0].numel())
         return max(1, SEGMENT_BYTES // (4 * num_values))
 
-    def _check_batches(self, batches: Iterable[object], first_id: int) -> Iterator[CheckedBatch]:
+    def _check_batches(self, batches: Iterable[object], first_id: int | None) -> Iterator[CheckedBatch]:
         has_ids = None
         for number, batch in enumerate(batches):
             if not isinstance(batch, ItemBatch):
@@ -136,10 +141,12 @@ class SegmentBuilder:
                 checked = self._checked(batch, first_id)
             except InvalidInputError as error:
                 raise InvalidInputError(f"batch {number} of items: {error}") from error
-            first_id += len(checked)
+            first_id = None if first_id is None else first_id + len(checked)
             yield checked
+        if has_ids is None:
+            raise InvalidInputError("items brought no batch; give at least 1 item.")
 
-    def _checked(self, batch: ItemBatch, first_id: int) -> CheckedBatch:
+    def _checked(self, batch: ItemBatch, first_id: int | None) -> CheckedBatch:
         items: Tensor | ItemParts
         if isinstance(batch.items, ItemParts):
             check_parts(batch.items, self._expected, name="item", models=self._models)
@@ -148,9 +155,7 @@ class SegmentBuilder:
             items = as_embeddings(batch.items, name="items", shape=self._similarity.item_shape)  # type: ignore[arg-type]
         if len(items) == 0:
             raise InvalidInputError("items holds 0 rows; give at least 1 item.")
-        ids = (
-            torch.arange(first_id, first_id + len(items)) if batch.ids is None else as_ids(batch.ids, count=len(items))  # type: ignore[arg-type]
-        )
+        ids = _next_ids(first_id, len(items)) if batch.ids is None else as_ids(batch.ids, count=len(items))  # type: ignore[arg-type]
         metadata = None if batch.metadata is None else as_metadata(batch.metadata, count=len(items))
         return CheckedBatch(items, ids, metadata)
 
@@ -179,7 +184,13 @@ class SeenIds:
         self._remedy = remedy
 
     def add(self, segment: Segment) -> Segment:
-        """Check that none of its ids was there, and give the segment back."""
+        """Check that none of its ids was there, or stands twice, and give the segment back."""
+        repeated = segment.ids[1:][segment.ids[1:] == segment.ids[:-1]]  # (r,); ids are ascending
+        if len(repeated):
+            raise InvalidInputError(
+                f"id {int(repeated[0])} is in more than one batch ({len(repeated)} repeats in all); "
+                "give every item its own id."
+            )
         for known in self._ids:
             is_known = torch.isin(segment.ids, known)  # (n,)
             if bool(is_known.any()):
@@ -189,6 +200,14 @@ class SeenIds:
                 )
         self._ids.append(segment.ids)
         return segment
+
+
+def _next_ids(first_id: int | None, count: int) -> Tensor:
+    if first_id is None:
+        raise InvalidInputError("ids was left out; say which items to replace, or use add.")
+    if first_id + count > LARGEST_ID:
+        raise InvalidInputError(f"no ids are left after {first_id - 1}; give ids.")
+    return torch.arange(first_id, first_id + count)  # (n,)
 
 
 def _is_batches(items: object) -> bool:

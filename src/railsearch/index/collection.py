@@ -108,7 +108,7 @@ class Collection:
                 known = segments[0].metadata
                 largest = max((int(segment.ids[-1]) for segment in segments if len(segment)), default=-1)
                 seen = SeenIds([] if replaces else segments, "use upsert to replace items")
-                batches = builder.check(items, ids, metadata, first_id=largest + 1)
+                batches = builder.check(items, ids, metadata, first_id=None if replaces else largest + 1)
                 for segment in builder.build(batches, rows_per_segment=builder.rows_per_segment):
                     check_columns(segment.metadata, known)
                     seen.add(segment)
@@ -205,9 +205,7 @@ def _count(items: object) -> int | None:
 
 
 def _checked(segments: list[Segment]) -> list[Segment]:
-    """Segments of a first version: at least one, all with the same columns."""
-    if not segments:
-        raise InvalidInputError("items brought no batch; an index needs at least 1 item.")
+    """Segments of a first version, which must all have the same columns."""
     for segment in segments[1:]:
         check_columns(segment.metadata, segments[0].metadata)
     return segments

@@ -1,6 +1,5 @@
 """A corpus under a learned similarity: the one call that searches it, and the few that change it."""
 
-from collections.abc import Iterator
 from pathlib import Path
 from types import TracebackType
 from typing import TYPE_CHECKING, Self
@@ -34,7 +33,7 @@ from railsearch.inputs import (
 )
 from railsearch.scoring import compute_query_parts
 from railsearch.similarity import QueryParts, Similarity, check_similarity, fingerprint
-from railsearch.types import NO_ITEM, Explanation, ItemBatch, SearchResult
+from railsearch.types import NO_ITEM, Explanation, SearchResult
 
 if TYPE_CHECKING:
     from polars import DataFrame
@@ -274,8 +273,6 @@ class Index:
             metadata: a table with the columns that the index has.
             show_progress: a progress bar; by default on a terminal only.
         """
-        if ids is None and not isinstance(items, (Iterator, ItemBatch, list, tuple)):
-            raise InvalidInputError("ids was left out; say which items to replace, or use add.")
         self._collection.put(items, ids, metadata=metadata, replaces=True, show_progress=show_progress)
 
     def remove(self, ids: ArrayLike, *, missing_ok: bool = False) -> None:
@@ -388,10 +385,6 @@ def _result(corpus: Corpus, batches: list[Found]) -> SearchResult:
     scores = torch.cat([found.scores for found in batches])  # (B, K)
     rows = torch.cat([found.rows for found in batches])  # (B, K)
     frame = corpus.frame
-
-    def lookup(ids: Tensor) -> "DataFrame":
-        assert frame is not None
-        return frame[corpus.rows[torch.searchsorted(corpus.ids, ids)].cpu().numpy()]
 
     # Scores are finite, so that minus infinity only stands where exclude and allow left nothing to give.
     return SearchResult(
