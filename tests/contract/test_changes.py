@@ -419,6 +419,4 @@ def test_metadata_of_any_type_is_kept_or_refused(is_on_disk: bool, tmp_path: Pat
         with Index.build(DotProduct(dim=DIM), **rows, path=path) as index:
             index.upsert(**rows | {"ids": [2, 3]})
             index.compact()
-            assert index.metadata[name].to_list() == [
-                frame[name][row] if row is not None else None for row in (0, 0, 1)
-            ]
+            assert index.metadata.equals(frame[[0, 0, 1]])
