@@ -170,12 +170,15 @@ def test_killed_while_it_is_built(victim: Victim, tmp_path: Path, say: Callable[
         target, log = tmp_path / f"{step}" / "index", tmp_path / f"{step}.log"
         code = victim.run(log=str(log), path=str(target), seed=0, small=0, change=["build"], step=step)
         assert code in {-signal.SIGKILL, 0}, log.read_text()
-        num_absent, num_whole = num_absent + (not target.exists()), num_whole + target.exists()
-        with Index.open(target) if target.exists() else FIRST.build(target) as index:
+        is_there = target.exists()
+        num_absent, num_whole = num_absent + (not is_there), num_whole + is_there
+        with Index.open(target) if is_there else FIRST.build(target) as index:
             assert read_content(index) == FIRST.rows()
             assert index.verify().is_intact
             EXTRA.apply(index)
             assert stray_files(target) == []
+        if not is_there:  # building anew has removed what was begun
+            assert [path.name for path in target.parent.iterdir()] == ["index"]
         if code == 0:
             break
     assert num_absent
