@@ -26,16 +26,18 @@ class Metadata:
     @property
     def frame(self) -> "DataFrame":
         """The table, one row for each item."""
-        if isinstance(self._source, Path):
+        source = self._source  # looked at once: another thread may be reading it too
+        if isinstance(source, Path):
             import polars as pl  # noqa: PLC0415  (importing railsearch stays cheap)
 
             try:
-                self._source = pl.read_ipc(self._source)
+                self._source = pl.read_ipc(source)
             except (OSError, pl.exceptions.PolarsError) as error:
                 raise IndexFolderError(
-                    f"{self._source} cannot be read ({error}); open the index anew, or restore it from a copy."
+                    f"{source} cannot be read ({error}); open the index anew, or restore it from a copy."
                 ) from error
-        return self._source
+            return self._source
+        return source
 
     def of_rows(self, rows: Tensor) -> "DataFrame":
         """The table of some rows (n,), in their order."""
