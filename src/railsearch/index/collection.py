@@ -107,7 +107,11 @@ class Collection:
             def change(segments: Sequence[Segment], keep: Keep) -> Sequence[Segment]:
                 known = segments[0].metadata
                 largest = max((int(segment.ids[-1]) for segment in segments if len(segment)), default=-1)
-                seen = SeenIds([] if replaces else segments, "use upsert to replace items")
+                seen = (
+                    SeenIds([], "give every item its own id")
+                    if replaces
+                    else SeenIds(segments, "use upsert to replace items")
+                )
                 batches = builder.check(items, ids, metadata, first_id=None if replaces else largest + 1)
                 for segment in builder.build(batches, rows_per_segment=builder.rows_per_segment):
                     check_columns(segment.metadata, known)
