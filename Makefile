@@ -1,12 +1,13 @@
 # make demo    see why the project exists, in under two minutes
 # make test    the default test suite
+# make faults  kills, damage, full disks, writers and readers, in full: takes several minutes
 # make check   lint, types, layers
 PYTHON ?= $(shell command -v python3.11 || command -v python3)
 VENV := .venv
 BIN := $(VENV)/bin
 READY := $(VENV)/.installed
 
-.PHONY: demo test check format clean
+.PHONY: demo test faults check format clean
 .DEFAULT_GOAL := test
 
 # A half-made environment never counts as ready: the stamp is the last thing written.
@@ -23,6 +24,9 @@ demo: $(READY)
 
 test: $(READY)
 	$(BIN)/pytest
+
+faults: $(READY)
+	RAILSEARCH_FAULTS=full $(BIN)/pytest tests/faults tests/contract/test_changes.py
 
 check: $(READY)
 	$(BIN)/ruff check

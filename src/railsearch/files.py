@@ -1,11 +1,13 @@
 """Files and folders that are there whole or not at all, whatever moment the process is killed at."""
 
+import fcntl
+import glob
 import logging
 import os
 import shutil
 import uuid
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 
 logger = logging.getLogger(__name__)
@@ -32,34 +34,40 @@ def new_file(target: Path) -> Iterator[Path]:
 
 
 @contextmanager
-def new_folder(target: Path) -> Iterator[Path]:
+def new_folder(target: Path, *, replaces: bool = False) -> Iterator[Path]:
     """Give an empty folder to write into, and put it in the place of `target` once the block is left.
 
-    Everything is on disk before the name changes. A folder that was there before is moved aside and
-    removed last, so that a kill between the two renames loses neither: `settled_folder` finds it.
-    After an exception in the block, `target` is as it was. One writer at a time.
+    Everything is on disk before the name changes. With `replaces`, a folder that was there before is moved
+    aside and removed last, so that a kill between the two renames loses neither: `settled_folder` finds it;
+    without, one that is there by then is an OSError. After an exception, `target` is as it was. One writer at a time.
     """
     target = target.resolve()
     target.parent.mkdir(parents=True, exist_ok=True)
+    _remove_abandoned(target)
     written = target.with_name(f".{target.name}.{uuid.uuid4().hex}{TEMPORARY}")
     written.mkdir()
     aside = _aside(target)
+    in_use = os.open(written, os.O_RDONLY)  # says that its writer is alive
     try:
+        fcntl.flock(in_use, fcntl.LOCK_SH)
         yield written
         for path in written.rglob("*"):
             _sync(path)
         _sync(written)
-        if target.exists():
+        if replaces and target.exists():
             shutil.rmtree(aside, ignore_errors=True)
             target.rename(aside)
         written.rename(target)
     except BaseException:
         shutil.rmtree(written, ignore_errors=True)
-        if aside.exists() and not target.exists():
+        if replaces and aside.exists() and not target.exists():
             aside.rename(target)
         raise
+    finally:
+        os.close(in_use)
     _sync(target.parent)
-    shutil.rmtree(aside, ignore_errors=True)
+    if replaces:
+        shutil.rmtree(aside, ignore_errors=True)
 
 
 def settled_folder(target: Path) -> Path:
@@ -70,6 +78,18 @@ def settled_folder(target: Path) -> Path:
         return target
     logger.warning("%s is missing: saving it anew was interrupted; using what was there before, %s", target, aside)
     return aside
+
+
+def _remove_abandoned(target: Path) -> None:
+    """Remove what a process that was killed had begun to write for this target, which may be as large as it."""
+    for path in target.parent.glob(f".{glob.escape(target.name)}.*{TEMPORARY}"):
+        with suppress(OSError):  # it is being written by another process, or is not ours
+            descriptor = os.open(path, os.O_RDONLY)
+            try:
+                fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+                shutil.rmtree(path)
+            finally:
+                os.close(descriptor)
 
 
 def _aside(target: Path) -> Path:

@@ -141,7 +141,7 @@ def test_upsert_needs_ids() -> None:
 
 def test_no_room_for_more_ids() -> None:
     index = Index.build(DotProduct(dim=4), ITEMS[:1], [2**63 - 1])
-    with pytest.raises(InvalidInputError, match="leaves no room"):
+    with pytest.raises(InvalidInputError, match="no ids are left after"):
         index.add(ITEMS[:1])
 
 

@@ -52,6 +52,10 @@ class Folder:
     def of_kind(self, kind: str) -> list[str]:
         return [file for file in self.files if file.partition("/")[0] == kind]
 
+    def some_files(self) -> list[str]:
+        """One of each kind; in a full run, all."""
+        return self.files if IS_FULL else [self.of_kind(kind)[-1] for kind in KINDS]
+
     def replace(self, file: str, content: bytes | None) -> None:
         """Put other bytes in the place of a file; None removes it."""
         (self.path / file).unlink(missing_ok=True)
@@ -125,7 +129,7 @@ def test_a_damaged_file_is_refused_by_name_or_does_not_matter(
     folder: Folder, spoil: Callable[[bytes, random.Random], bytes], say: Callable[[str], None]
 ) -> None:
     choice = random.Random(6)
-    num_trials, num_refused, harmless = trials(56, 2000), 0, set()
+    num_trials, num_refused, harmless = trials(21, 2000), 0, set()
     for trial in range(num_trials):
         file = choice.choice(folder.of_kind(KINDS[trial % len(KINDS)]))
         folder.replace(file, spoil((folder.path / file).read_bytes(), choice))
@@ -146,7 +150,7 @@ def test_a_damaged_file_is_refused_by_name_or_does_not_matter(
 
 
 def test_a_missing_file_is_refused_by_name_or_does_not_matter(folder: Folder) -> None:
-    for file in folder.files:
+    for file in folder.some_files():
         folder.replace(file, None)
         if file.startswith("manifests/"):
             version = int(Path(file).stem)
@@ -160,7 +164,7 @@ def test_a_missing_file_is_refused_by_name_or_does_not_matter(folder: Folder) ->
 
 
 def test_a_file_that_became_a_folder(folder: Folder) -> None:
-    for file in folder.files:
+    for file in folder.some_files():
         folder.replace(file, None)
         (folder.path / file).mkdir()
         if file == "LOCK":

@@ -22,6 +22,7 @@ from tests.faults.steps import WRITES, watched
 SMALL_DISK = 512 * 1024
 PAGE = 4096
 NOBODY = 65_534
+EACH = "each" if IS_FULL else "every seventh"
 
 CHANGES = [
     Change("add", (50, 51), 1),
@@ -66,7 +67,7 @@ def full_from(step: int) -> Iterator[list[str]]:
 
 
 def test_full_at_every_write_of_a_change(folder: Path, tmp_path: Path, change: Change, say: Callable) -> None:
-    for step in itertools.count(0, 1 if IS_FULL else 3):
+    for step in itertools.count(0, 1 if IS_FULL else 7):
         target = tmp_path / f"{step}"
         shutil.copytree(folder, target)
         expected = FIRST.rows()
@@ -102,11 +103,11 @@ def test_full_at_every_write_of_a_change(folder: Path, tmp_path: Path, change: C
         shutil.rmtree(target)
         if not failed:
             break
-    say(f"disk full from each write of {change.kind} on: {step} writes, each an error and the version before")
+    say(f"disk full from {EACH} write of {change.kind} on: {step} writes, each an error and the version before")
 
 
 def test_full_at_every_write_of_a_build(tmp_path: Path, say: Callable) -> None:
-    for step in itertools.count(0, 1 if IS_FULL else 3):
+    for step in itertools.count(0, 1 if IS_FULL else 7):
         target = tmp_path / f"{step}" / "index"
         target.parent.mkdir()
         with full_from(step) as failed, contextlib.suppress(IndexFolderError):
@@ -119,7 +120,7 @@ def test_full_at_every_write_of_a_build(tmp_path: Path, say: Callable) -> None:
             FIRST.build(target).close()
         with Index.open(target) as index:
             assert read_content(index) == FIRST.rows()
-    say(f"disk full from each write of build on: {step} writes, each an error; built when there was room again")
+    say(f"disk full from {EACH} write of build on: {step} writes, each an error; built when there was room again")
 
 
 @pytest.fixture

@@ -119,7 +119,7 @@ def test_killed_at_a_random_moment(victim: Victim, folder: Path, tmp_path: Path,
     choice = random.Random(4)
     where = collections.Counter[str]()
     num_acknowledged = 0
-    for trial in range(trials(12, 200)):
+    for trial in range(trials(6, 200)):
         target, log = tmp_path / f"{trial}", tmp_path / f"{trial}.log"
         shutil.copytree(folder, target)
         delay = choice.choice([0.0, 0.02, LONGEST_DELAY]) * choice.random()
@@ -145,8 +145,8 @@ def test_killed_at_every_step_of_a_change(
     victim: Victim, folder: Path, tmp_path: Path, change: tuple[str, tuple[int, ...]], say: Callable[[str], None]
 ) -> None:
     where = collections.Counter[str]()
-    stride = 1 if IS_FULL else 9
-    for small, offset in ((0, 0), (65_536, 4)):
+    stride = 1 if IS_FULL else 17
+    for small, offset in ((0, 0), (65_536, 0 if IS_FULL else 8)):
         for step in itertools.count(offset, stride):
             target, log = tmp_path / f"{small}-{step}", tmp_path / f"{small}-{step}.log"
             shutil.copytree(folder, target)
@@ -158,25 +158,30 @@ def test_killed_at_every_step_of_a_change(
                 assert place == "between two changes"
                 break
             where[place] += 1
-    assert len(where) >= 2, "some steps come before the change takes effect, and some after"
+    assert len(where) >= 2 or not IS_FULL, "some steps come before the change takes effect, and some after"
     falls = ", ".join(f"{count} {place}" for place, count in sorted(where.items()))
-    say(f"kill -9 at every step of {change[0]}: {where.total()} steps, 0 lost, 0 phantom, 0 unopenable ({falls})")
+    every = "every step" if IS_FULL else "some steps"
+    say(f"kill -9 at {every} of {change[0]}: {where.total()} steps, 0 lost, 0 phantom, 0 unopenable ({falls})")
 
 
 def test_killed_while_it_is_built(victim: Victim, tmp_path: Path, say: Callable[[str], None]) -> None:
     num_absent = num_whole = 0
-    for step in itertools.count(0, 1 if IS_FULL else 9):
+    for step in itertools.count(0, 1 if IS_FULL else 17):
         target, log = tmp_path / f"{step}" / "index", tmp_path / f"{step}.log"
         code = victim.run(log=str(log), path=str(target), seed=0, small=0, change=["build"], step=step)
         assert code in {-signal.SIGKILL, 0}, log.read_text()
-        num_absent, num_whole = num_absent + (not target.exists()), num_whole + target.exists()
-        with Index.open(target) if target.exists() else FIRST.build(target) as index:
+        is_there = target.exists()
+        num_absent, num_whole = num_absent + (not is_there), num_whole + is_there
+        with Index.open(target) if is_there else FIRST.build(target) as index:
             assert read_content(index) == FIRST.rows()
             assert index.verify().is_intact
             EXTRA.apply(index)
             assert stray_files(target) == []
+        if not is_there:  # building anew has removed what was begun
+            assert [path.name for path in target.parent.iterdir()] == ["index"]
         if code == 0:
             break
     assert num_absent
     assert num_whole > 1 or not IS_FULL
-    say(f"kill -9 at every step of build: {num_absent} times absent, {num_whole} times whole, all built or opened")
+    every = "every step" if IS_FULL else "some steps"
+    say(f"kill -9 at {every} of build: {num_absent} times absent, {num_whole} times whole, all built or opened")

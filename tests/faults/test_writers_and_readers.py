@@ -2,6 +2,7 @@
 
 import contextlib
 import gc
+import json
 import logging
 import os
 import subprocess
@@ -29,21 +30,39 @@ def folder(tmp_path: Path) -> Path:
     return tmp_path / "index"
 
 
-@contextlib.contextmanager
-def running(*arguments: object) -> Iterator[subprocess.Popen]:
-    """Another process that writes; it must end well."""
-    command = [sys.executable, "-m", "tests.faults.writer", *map(str, arguments)]
-    process = subprocess.Popen(
-        command, cwd=Path(__file__).parents[2], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
-    )
-    try:
-        yield process
-        process.communicate(timeout=600)
-    finally:
-        if process.poll() is None:
-            process.kill()
-            process.communicate()
-    assert process.returncode == 0
+class OtherProcess:
+    """Another process that writes."""
+
+    def __init__(self) -> None:
+        self._process = subprocess.Popen(
+            [sys.executable, "-m", "tests.faults.writer"],
+            cwd=Path(__file__).parents[2],
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            text=True,
+        )
+
+    def tell(self, *words: object) -> None:
+        print(json.dumps([str(word) if isinstance(word, Path) else word for word in words]), file=self._process.stdin)
+        self._process.stdin.flush()
+
+    def answer(self) -> int:
+        return int(self._process.stdout.readline())
+
+    def stop(self) -> None:
+        self._process.communicate()
+        assert self._process.returncode == 0
+
+    @property
+    def is_running(self) -> bool:
+        return self._process.poll() is None
+
+
+@pytest.fixture(scope="module")
+def other_process() -> Iterator[OtherProcess]:
+    process = OtherProcess()
+    yield process
+    process.stop()
 
 
 def best(content: Content, k: int) -> list[tuple[int, float]]:
@@ -58,9 +77,9 @@ def found(index: Index, k: int) -> list[tuple[int, float]]:
 
 
 def test_a_reader_during_many_commits(
-    folder: Path, say: Callable[[str], None], caplog: pytest.LogCaptureFixture
+    folder: Path, other_process: OtherProcess, say: Callable[[str], None], caplog: pytest.LogCaptureFixture
 ) -> None:
-    num_commits = trials(60, 1000)
+    num_commits = trials(25, 1000)
     contents = {1: FIRST.rows()}
     for version, (_, content) in enumerate(drawn(FIRST.rows(), num_commits), start=2):
         contents[version] = content
@@ -69,9 +88,10 @@ def test_a_reader_during_many_commits(
         caplog.at_level(logging.WARNING),
         Index.open(folder) as still,
         Index.open(folder) as reader,
-        running(folder, "commit", num_commits) as process,
     ):
-        while process.poll() is None or reader.version <= num_commits:
+        other_process.tell(folder, "commit", num_commits)
+        while reader.version <= num_commits:
+            assert other_process.is_running
             has_moved = reader.refresh()
             assert has_moved == (reader.version != seen[-1])
             assert reader.version >= seen[-1]
@@ -86,6 +106,7 @@ def test_a_reader_during_many_commits(
                     assert newcomer.version >= reader.version
                     assert read_content(newcomer) == contents[newcomer.version]
             num_looks += 1
+        assert other_process.answer() == reader.version
         assert read_content(still) == contents[1]
         assert still.version == 1
     assert seen[-1] == num_commits + 1
@@ -190,27 +211,28 @@ def test_a_second_writer_in_this_process(folder: Path) -> None:
         assert (index.version, other.version, len(other)) == (2, 3, 12)
 
 
-def test_a_second_writer_in_another_process(folder: Path) -> None:
+def test_a_second_writer_in_another_process(folder: Path, other_process: OtherProcess) -> None:
     with Index.open(folder) as index:
-        with running(folder, "hold") as process:
-            holder = int(process.stdout.readline())
-            with pytest.raises(
-                IndexLockedError, match=rf"{folder} is being changed by process {holder} on .*\(add, .*; wait"
-            ):
-                index.remove([1])
-            assert read_content(index) == FIRST.rows()
+        other_process.tell(folder, "hold", 900)
+        holder = other_process.answer()
+        message = rf"{folder} is being changed by process {holder} on .*\(add, .*\); wait until it is done"
+        with pytest.raises(IndexLockedError, match=message):
+            index.remove([1])
+        assert read_content(index) == FIRST.rows()
+        other_process.tell("go on")
+        assert other_process.answer() == 2
         index.remove([1])
         assert index.version == 3
         assert 900 in index.ids
 
 
-def test_two_processes_in_turn(folder: Path) -> None:
-    with Index.open(folder) as index, running(folder, "take-turns") as process:
+def test_two_processes_in_turn(folder: Path, other_process: OtherProcess) -> None:
+    with Index.open(folder) as index:
         for turn in range(5):
             Change("add", (100 + turn,), 1).apply(index)
             assert index.version == 2 + 2 * turn
-            print(200 + turn, file=process.stdin, flush=True)
-            assert int(process.stdout.readline()) == 3 + 2 * turn
+            other_process.tell(folder, "add", 200 + turn)
+            assert other_process.answer() == 3 + 2 * turn
         index.refresh()
         assert index.ids.tolist() == [*range(12), *range(100, 105), *range(200, 205)]
 
@@ -221,7 +243,7 @@ def test_threads_that_write_wait_for_each_other(folder: Path) -> None:
     def add(first: int) -> None:
         try:
             with Index.open(folder) as index:
-                for item in range(first, first + 8):
+                for item in range(first, first + 4):
                     while True:
                         with contextlib.suppress(IndexLockedError):
                             Change("add", (item,), 1).apply(index)
@@ -236,12 +258,12 @@ def test_threads_that_write_wait_for_each_other(folder: Path) -> None:
         thread.join()
     assert errors == []
     with Index.open(folder) as index:
-        assert index.version == 1 + 3 * 8
-        assert len(index) == 12 + 3 * 8
+        assert index.version == 1 + 3 * 4
+        assert len(index) == 12 + 3 * 4
 
 
 def test_searches_while_the_same_index_changes(folder: Path) -> None:
-    steps = list(drawn(FIRST.rows(), 40))
+    steps = list(drawn(FIRST.rows(), trials(10, 100)))
     allowed = [best(content, 3) for content in (FIRST.rows(), *(content for _, content in steps))]
     wrong: list[object] = []
     is_over = threading.Event()

@@ -1,5 +1,6 @@
-"""A process that changes an index as it is told: `python -m tests.faults.writer <path> <what>`; see its functions."""
+"""A process that changes indexes as it is told: a line of JSON on stdin names the path, and one of these functions."""
 
+import json
 import os
 import random
 import sys
@@ -21,32 +22,33 @@ def drawn(content: Content, count: int) -> Iterator[tuple[Change, Content]]:
         yield change, content
 
 
-def commit(index: Index, count: str) -> None:
+def commit(index: Index, count: int) -> None:
     """Make so many random changes, as fast as can be."""
     changes.SMALL = 4
-    for change, _ in drawn(read_content(index), int(count)):
+    for change, _ in drawn(read_content(index), count):
         change.apply(index)
 
 
-def take_turns(index: Index) -> None:
-    """Add an item for each line that is read, and answer with the version."""
-    for line in sys.stdin:
-        Change("add", (int(line),), 1).apply(index)
-        print(index.version, flush=True)
+def add(index: Index, item: int) -> None:
+    """Add one item."""
+    Change("add", (item,), 1).apply(index)
 
 
-def hold(index: Index) -> None:
-    """Begin to add, say so, and wait for a line before going on."""
+def hold(index: Index, item: int) -> None:
+    """Begin to add an item, say so, and wait for a line before going on."""
 
     def batches() -> Iterator[ItemBatch]:
         print(os.getpid(), flush=True)
         sys.stdin.readline()
-        yield ItemBatch(torch.ones(1, DIM), [900], index.metadata[:1])
+        yield ItemBatch(torch.ones(1, DIM), [item], index.metadata[:1])
 
     index.add(batches())
 
 
 if __name__ == "__main__":
     torch.set_num_threads(1)
-    path, what, *arguments = sys.argv[1:]
-    {"commit": commit, "take-turns": take_turns, "hold": hold}[what](Index.open(path), *arguments)
+    for line in sys.stdin:
+        path, what, number = json.loads(line)
+        with Index.open(path) as opened:
+            {"commit": commit, "add": add, "hold": hold}[what](opened, number)
+            print(opened.version, flush=True)

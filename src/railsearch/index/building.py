@@ -143,6 +143,8 @@ class SegmentBuilder:
             first_row += len(checked.ids)
             first_id = None if first_id is None else first_id + len(checked.ids)
             yield checked
+        if has_ids is None:
+            raise InvalidInputError("items brought no batch; give at least 1 item.")
 
     def _checked(self, batch: ItemBatch, first_id: int | None) -> "_Checked":
         items: Tensor | ItemParts
@@ -153,14 +155,7 @@ class SegmentBuilder:
             items = as_embeddings(batch.items, name="items", shape=self._similarity.item_shape)  # type: ignore[arg-type]
         if len(items) == 0:
             raise InvalidInputError("items holds 0 rows; give at least 1 item.")
-        if batch.ids is not None:
-            ids = as_ids(batch.ids, count=len(items))  # type: ignore[arg-type]
-        elif first_id is None:
-            raise InvalidInputError("ids was left out; say which items to replace, or use add.")
-        elif first_id + len(items) > LARGEST_ID:
-            raise InvalidInputError(f"ids was left out but the greatest id there is, {first_id - 1}, leaves no room.")
-        else:
-            ids = torch.arange(first_id, first_id + len(items))
+        ids = _next_ids(first_id, len(items)) if batch.ids is None else as_ids(batch.ids, count=len(items))  # type: ignore[arg-type]
         metadata = None if batch.metadata is None else as_metadata(batch.metadata, count=len(items))
         return _Checked(items, ids, metadata)
 
@@ -220,6 +215,14 @@ class SeenIds:
                 )
         self._ids.append(segment.ids)
         return segment
+
+
+def _next_ids(first_id: int | None, count: int) -> Tensor:
+    if first_id is None:
+        raise InvalidInputError("ids was left out; say which items to replace, or use add.")
+    if first_id + count > LARGEST_ID:
+        raise InvalidInputError(f"no ids are left after {first_id - 1}; give ids.")
+    return torch.arange(first_id, first_id + count)  # (n,)
 
 
 def _is_batches(items: object) -> bool:

@@ -3,7 +3,7 @@
 import contextlib
 import dataclasses
 import threading
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence, Sized
+from collections.abc import Callable, Iterator, Mapping, Sequence, Sized
 from pathlib import Path
 
 from torch import Tensor
@@ -71,7 +71,7 @@ class Collection:
         with counting("indexing", _count(items), is_shown=show_progress) as on_rows:
             builder = SegmentBuilder(similarity, dtype=dtype, models=models, on_rows=on_rows)
             if path is None:
-                (segment,) = _some(builder.build(items, ids, metadata, rows_per_segment=None, first_id=0))
+                (segment,) = builder.build(items, ids, metadata, rows_per_segment=None, first_id=0)
                 return cls(corpus=Corpus.build(similarity, [segment], engine), models=models)
             size = builder.rows_per_segment
             new = builder.build(items, ids, metadata, rows_per_segment=size, first_id=0)
@@ -80,7 +80,7 @@ class Collection:
                 _new_index(path) as folder,
                 Store.creating(folder, similarity, models=models, precision=str(precision)) as writer,
             ):
-                writer.commit(_some(writer.keep(seen.add(segment)) for segment in new))
+                writer.commit(writer.keep(seen.add(segment)) for segment in new)
         return cls.open(path, engine=engine)
 
     @classmethod
@@ -110,12 +110,16 @@ class Collection:
             def change(segments: Sequence[Segment], keep: Keep) -> Sequence[Segment]:
                 known = segments[0].metadata
                 largest = max((int(segment.ids[-1]) for segment in segments if len(segment)), default=-1)
-                seen = SeenIds([] if replaces else segments, "use upsert to replace items")
+                seen = (
+                    SeenIds([], "give every item its own id")
+                    if replaces
+                    else SeenIds(segments, "use upsert to replace items")
+                )
                 size = builder.rows_per_segment
                 new = builder.build(
                     items, ids, metadata, rows_per_segment=size, first_id=None if replaces else largest + 1
                 )
-                for segment in _some(new):
+                for segment in new:
                     seen.add(segment)
                     fitted = dataclasses.replace(segment, metadata=fit_columns(segment.metadata, known))
                     segments = without_ids(segments, fitted.ids, missing_ok=True) if replaces else segments
@@ -215,15 +219,6 @@ def _count(items: object) -> int | None:
     if isinstance(items, (list, tuple)) and items and isinstance(items[0], ItemBatch):
         return None
     return len(items) if isinstance(items, Sized) else None
-
-
-def _some(segments: Iterable[Segment]) -> Iterator[Segment]:
-    """Give segments on; there must be one."""
-    number = -1
-    for number, segment in enumerate(segments):  # noqa: B007
-        yield segment
-    if number < 0:
-        raise InvalidInputError("items brought no batch; give at least 1 item.")
 
 
 def _models(similarity: Similarity) -> list[str]:

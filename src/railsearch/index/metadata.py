@@ -30,17 +30,17 @@ class Metadata:
     @property
     def frame(self) -> "DataFrame":
         """The table, one row for each item."""
-        if isinstance(self._source, np.memmap):
-            import polars as pl  # noqa: PLC0415  (importing railsearch stays cheap)
+        source = self._source  # looked at once: another thread may be reading it too
+        if not isinstance(source, np.memmap):
+            return source
+        import polars as pl  # noqa: PLC0415  (importing railsearch stays cheap)
 
-            mapped = self._source
-            try:
-                self._source = pl.read_ipc(mapped.tobytes())
-            except (OSError, pl.exceptions.PolarsError) as error:
-                raise IndexFolderError(
-                    f"{mapped.filename} cannot be read ({error}); restore it from a copy."
-                ) from error
-        return self._source
+        try:
+            frame = pl.read_ipc(source.tobytes())
+        except (OSError, pl.exceptions.PolarsError) as error:
+            raise IndexFolderError(f"{source.filename} cannot be read ({error}); restore it from a copy.") from error
+        self._source = frame
+        return frame
 
     def of_rows(self, rows: Tensor) -> "DataFrame":
         """The table of some rows (n,), in their order."""
@@ -54,10 +54,10 @@ class Metadata:
 
 
 def stack(tables: "Sequence[DataFrame]") -> "DataFrame | None":
-    """Tables one after the other; None where there are none."""
+    """Tables one after the other, with the columns in the order of the first; None where there are none."""
     joined = None
     for table in tables:
-        joined = table if joined is None else joined.vstack(table)
+        joined = table if joined is None else joined.vstack(table.select(joined.columns))
     return joined
 
 
@@ -77,15 +77,15 @@ def as_metadata(table: object, *, count: int) -> Metadata:
         raise InvalidInputError(
             f"metadata has {len(frame)} rows but there are {count} items; give one row for each item."
         )
-    odd = [name for name, kind in frame.schema.items() if kind == pl.Object]
-    if odd:
-        raise InvalidInputError(
-            f"metadata holds Python objects in column {odd[0]!r}, which cannot be stored; give numbers, text or lists."
-        )
     taken = [name for name in frame.columns if name in RESERVED]
     if taken:
         raise InvalidInputError(
             f"metadata has a column {taken[0]!r}, which results have of their own ({', '.join(RESERVED)}); rename it."
+        )
+    objects = [name for name, kind in frame.schema.items() if kind == pl.Object]
+    if objects:
+        raise InvalidInputError(
+            f"metadata has a column {objects[0]!r} of Python objects, which cannot be kept; give text or numbers."
         )
     return Metadata(frame.rechunk())
 

@@ -54,7 +54,7 @@ def save_similarity(similarity: Similarity, path: str | Path, *, overwrite: bool
         "fingerprint": name,
     }
     tensors = {key: value.detach().cpu().contiguous() for key, value in similarity.state_dict().items()}
-    with new_folder(Path(path)) as folder:
+    with new_folder(Path(path), replaces=overwrite) as folder:
         (folder / WEIGHTS_FILE).write_bytes(safetensors.torch.save(tensors))
         (folder / CONFIG_FILE).write_text(json.dumps(config, indent=2) + "\n")
     return name
