@@ -233,7 +233,7 @@ def _find_by_component(
 ) -> Found:
     """Choose by component, and by average where that is asked for, or where a union would be smaller than k."""
     num_pairs = corpus.similarity.num_query_components * corpus.similarity.num_item_components
-    if per_component * num_pairs >= len(corpus):
+    if per_component * num_pairs >= len(corpus.ids):
         # So many candidates may be the whole corpus, which is better scored without a first stage.
         return BruteForce().find_rows(corpus, query_parts, k, hidden)
     chosen = best_per_component(corpus, query_parts, per_component, hidden)
