@@ -20,7 +20,8 @@ from railsearch.scoring import Hidden, Stage, pack, score_all, score_candidates,
 from railsearch.similarity import QueryParts
 
 ROWS_PER_STRETCH = 8192
-"""Items that a two-pass search decides on at once."""
+"""Items that a two-pass search decides on at once, with a full batch of queries; with few queries more."""
+PAIRS_PER_STRETCH = 2**16
 WHOLE_SHARE = 0.4
 """Share of a stretch that is to be scored from which on it is cheaper to score the whole of it, without bounds."""
 MOST_STRETCHES_AT_ONCE = 8
@@ -252,7 +253,7 @@ def _second_pass(corpus: Corpus, query_parts: QueryParts, first_pass: Found, res
     slack = corpus.slack(query_parts)  # (B,)
     ceiling = torch.full_like(slack, -torch.inf)  # (B,)
     num_whole, patience = 0, 1
-    for stretch in corpus.stretches(ROWS_PER_STRETCH):
+    for stretch in corpus.stretches(max(ROWS_PER_STRETCH, PAIRS_PER_STRETCH // max(1, len(query_parts)))):
         if not num_whole:
             bounds = corpus.bounds(query_parts, rest, stretch)  # (B, n)
             is_open = (bounds >= (scores[:, -1] - slack)[:, None]) & (bounds > -torch.inf)  # (B, n)

@@ -18,6 +18,8 @@ from railsearch.similarity import ItemParts, QueryParts, Similarity
 VALUES_PER_BLOCK = 2**19
 """Values held at once by the widest layer of a block: 2 MiB in fp32. benchmarks/scoring_blocks.py shows what
 other sizes cost."""
+LEAST_BLOCKS_PER_CORE = 4
+"""Candidates are scored by workers from so many blocks a core on; a few are done sooner than workers are woken."""
 QUERIES_PER_BLOCK = 32
 ROWS_PER_SELECTION = 16_384
 """Items whose scores are gathered before the best are kept: selecting seldom is cheaper than selecting often."""
@@ -156,7 +158,7 @@ def _score_own(
         own = items[candidates[:, left:right]].to(scores.dtype)
         scores[:, left:right] = similarity.score_candidates(query_parts, own)
 
-    for_each_block(candidates.shape[1], width, score_block, device=scores.device)
+    for_each_block(candidates.shape[1], width, score_block, device=scores.device, blocks_per_core=LEAST_BLOCKS_PER_CORE)
     return scores
 
 

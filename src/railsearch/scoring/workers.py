@@ -14,33 +14,43 @@ import torch
 
 from railsearch.scoring.arithmetic import plain_arithmetic
 
+TASKS_PER_CORE = 8
+
 _lock = threading.Lock()
 _pool: ThreadPoolExecutor | None = None
 _num_workers = 0
 
 
-def for_each_block(count: int, size: int, work: Callable[[int, int], None], *, device: torch.device) -> None:
+def for_each_block(
+    count: int, size: int, work: Callable[[int, int], None], *, device: torch.device, blocks_per_core: int = 1
+) -> None:
     """Call work(first, last) for all blocks of `size` of a range, in any order; on a CPU, on all cores that torch uses.
 
-    Gradients are off in there. An exception in one block is raised here, when all are done.
+    With fewer blocks than `blocks_per_core` for each core there is little to share out: they are done here, one after
+    the other, and each operation on all cores. Gradients are off in there. An exception in one block is raised here,
+    when all are done.
     """
     blocks = [(first, min(first + size, count)) for first in range(0, count, size)]
     num_threads = torch.get_num_threads()
-    if device.type != "cpu" or num_threads == 1 or len(blocks) == 1:
+    if device.type != "cpu" or num_threads == 1 or len(blocks) < max(2, blocks_per_core * num_threads):
         with plain_arithmetic():
             for first, last in blocks:
                 work(first, last)
         return
-    futures = [_workers(num_threads).submit(_do, work, *block) for block in blocks]
+    # A worker takes a few blocks at a time: they hand over to each other less often, and none ends much later than others.
+    size = max(1, len(blocks) // (TASKS_PER_CORE * num_threads))
+    tasks = [blocks[first : first + size] for first in range(0, len(blocks), size)]
+    futures = [_workers(num_threads).submit(_do, work, task) for task in tasks]
     errors = [future.exception() for future in futures]
     for error in errors:
         if error is not None:
             raise error
 
 
-def _do(work: Callable[[int, int], None], first: int, last: int) -> None:
+def _do(work: Callable[[int, int], None], blocks: list[tuple[int, int]]) -> None:
     with plain_arithmetic():  # which a thread does not inherit
-        work(first, last)
+        for first, last in blocks:
+            work(first, last)
 
 
 def _workers(num_threads: int) -> ThreadPoolExecutor:
