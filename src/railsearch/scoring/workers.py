@@ -37,7 +37,7 @@ def for_each_block(
             for first, last in blocks:
                 work(first, last)
         return
-    # A worker takes a few blocks at a time: they hand over to each other less often, and none ends much later than others.
+    # A worker takes a few blocks at a time: they hand over less often, and none ends much later than the others.
     size = max(1, len(blocks) // (TASKS_PER_CORE * num_threads))
     tasks = [blocks[first : first + size] for first in range(0, len(blocks), size)]
     futures = [_workers(num_threads).submit(_do, work, task) for task in tasks]
