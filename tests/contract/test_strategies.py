@@ -24,7 +24,7 @@ from railsearch.similarity import ItemParts, QueryParts
 from tests.contract.worlds import EXACT, TOLERANCE, WORLDS, check_result, fp64_scores, make_world
 
 
-@settings(max_examples=600)
+@settings(max_examples=300)
 @given(
     kind=st.sampled_from(WORLDS),
     seed=st.integers(0, 2**31 - 1),

@@ -8,6 +8,7 @@ import re
 import subprocess
 import sys
 import tomllib
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from types import ModuleType
 
@@ -76,13 +77,17 @@ def code_blocks() -> list[str]:
 
 
 def test_readme_code_runs(tmp_path: Path) -> None:
+    def run(number: int) -> subprocess.CompletedProcess[str]:
+        folder = tmp_path / str(number)
+        folder.mkdir()
+        command = [sys.executable, "-W", "error", "-c", blocks[number]]
+        return subprocess.run(command, cwd=folder, capture_output=True, text=True, check=False)
+
     blocks = code_blocks()
     assert len(blocks) >= 3
-    for block in blocks:
-        completed = subprocess.run(
-            [sys.executable, "-W", "error", "-c", block], cwd=tmp_path, capture_output=True, text=True, check=False
-        )
-        assert completed.returncode == 0, f"{block}\n{completed.stderr}"
+    with ThreadPoolExecutor(2) as pool:
+        for block, completed in zip(blocks, pool.map(run, range(len(blocks))), strict=True):
+            assert completed.returncode == 0, f"{block}\n{completed.stderr}"
 
 
 def test_quickstart_is_short() -> None:
