@@ -119,7 +119,7 @@ def test_killed_at_a_random_moment(victim: Victim, folder: Path, tmp_path: Path,
     choice = random.Random(4)
     where = collections.Counter[str]()
     num_acknowledged = 0
-    for trial in range(trials(6, 200)):
+    for trial in range(trials(5, 200)):
         target, log = tmp_path / f"{trial}", tmp_path / f"{trial}.log"
         shutil.copytree(folder, target)
         delay = choice.choice([0.0, 0.02, LONGEST_DELAY]) * choice.random()
@@ -145,8 +145,8 @@ def test_killed_at_every_step_of_a_change(
     victim: Victim, folder: Path, tmp_path: Path, change: tuple[str, tuple[int, ...]], say: Callable[[str], None]
 ) -> None:
     where = collections.Counter[str]()
-    stride = 1 if IS_FULL else 17
-    for small, offset in ((0, 0), (65_536, 0 if IS_FULL else 8)):
+    stride = 1 if IS_FULL else 23
+    for small, offset in ((0, 0), (65_536, 0 if IS_FULL else 11)):
         for step in itertools.count(offset, stride):
             target, log = tmp_path / f"{small}-{step}", tmp_path / f"{small}-{step}.log"
             shutil.copytree(folder, target)
@@ -166,7 +166,7 @@ def test_killed_at_every_step_of_a_change(
 
 def test_killed_while_it_is_built(victim: Victim, tmp_path: Path, say: Callable[[str], None]) -> None:
     num_absent = num_whole = 0
-    for step in itertools.count(0, 1 if IS_FULL else 17):
+    for step in itertools.count(0, 1 if IS_FULL else 23):
         target, log = tmp_path / f"{step}" / "index", tmp_path / f"{step}.log"
         code = victim.run(log=str(log), path=str(target), seed=0, small=0, change=["build"], step=step)
         assert code in {-signal.SIGKILL, 0}, log.read_text()
