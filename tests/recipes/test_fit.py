@@ -11,6 +11,7 @@ from railsearch.data import World, make_world
 from railsearch.similarity import Similarity
 from railsearch.training import FitReport
 from railsearch.training.losses import backward_sampled_softmax
+from railsearch.training.negatives import Contrast, Negatives, draw_contrast
 from tests.conftest import make_similarity
 
 
@@ -40,31 +41,34 @@ def fit(world: World, mol: Similarity, **options: object) -> FitReport:
     return fit_similarity(mol, world.query_embeddings, world.item_embeddings, world.train_pairs, **settings)
 
 
+GROUPS = {"shared": (5,), "two histories": (2, 3), "each its own": (1,) * 5}
+"""How five examples share their negatives."""
+
+
+@pytest.mark.parametrize("groups", GROUPS)
 @pytest.mark.parametrize("kind", ["mixture", "mixture-1x1", "mixture-uniform", "mixture-pair"])
 @pytest.mark.parametrize("pairs_per_block", [1, 7, 10_000])
-def test_blocked_gradient_is_the_plain_gradient(kind: str, pairs_per_block: int) -> None:
+def test_blocked_gradient_is_the_plain_gradient(kind: str, pairs_per_block: int, groups: str) -> None:
     mol = make_similarity(kind)
     assert isinstance(mol, MixtureOfLogits)
     mol.double()
     generator = torch.Generator().manual_seed(0)
-    queries, positives, negatives = (
-        torch.randn(count, 6, generator=generator, dtype=torch.float64) for count in (5, 5, 4)
-    )
-    is_masked = torch.zeros(5, 4, dtype=torch.bool)
-    is_masked[2, 1] = is_masked[3, 0] = True
+    queries, items = (torch.randn(count, 6, generator=generator, dtype=torch.float64) for count in (5, 8))
+    sizes = GROUPS[groups]
+    positives = torch.tensor([0, 1, 2, 3, 1])
+    negatives = torch.randint(8, (len(sizes), 4), generator=generator)
+    negatives[0, 1] = 0  # the first example's own right item, which must not count
 
-    query_parts, positive_parts, negative_parts = (
-        mol.query_parts(queries),
-        mol.item_parts(positives),
-        mol.item_parts(negatives),
-    )
-    every = mol.compare(query_parts, positive_parts)
-    own = torch.arange(5)
-    logits = torch.cat(
-        [every.scores[own, own][:, None], mol.score(query_parts, negative_parts).masked_fill(is_masked, -torch.inf)], 1
-    )
-    loss = F.cross_entropy(logits, torch.zeros(5, dtype=torch.int64))
-    balance = load_balance_loss(every.gate_weights[own, own])
+    losses, weights = [], []
+    example = 0
+    for size, row in zip(sizes, negatives.tolist(), strict=True):
+        for _ in range(size):
+            candidates = [int(positives[example]), *(item for item in row if item != int(positives[example]))]
+            compared = mol.compare(mol.query_parts(queries[example : example + 1]), mol.item_parts(items[candidates]))
+            losses.append(F.cross_entropy(compared.scores, torch.zeros(1, dtype=torch.int64)))
+            weights.append(compared.gate_weights[0, 0])
+            example += 1
+    loss, balance = torch.stack(losses).mean(), load_balance_loss(torch.stack(weights))
     (loss + 0.3 * balance).backward()
     expected = {
         name: parameter.grad.clone() for name, parameter in mol.named_parameters() if parameter.grad is not None
@@ -72,8 +76,8 @@ def test_blocked_gradient_is_the_plain_gradient(kind: str, pairs_per_block: int)
     mol.zero_grad()
 
     found = backward_sampled_softmax(
-        mol, mol.query_parts(queries), mol.item_parts(positives), mol.item_parts(negatives),
-        is_masked=is_masked, balance_weight=0.3, pairs_per_block=pairs_per_block,
+        mol, mol.query_parts(queries), mol.item_parts(items), Contrast(positives, negatives, sizes),
+        balance_weight=0.3, pairs_per_block=pairs_per_block,
     )  # fmt: skip
     assert found.softmax == pytest.approx(loss.item(), abs=1e-12)
     assert found.balance == pytest.approx(balance.item(), abs=1e-12)
@@ -83,22 +87,31 @@ def test_blocked_gradient_is_the_plain_gradient(kind: str, pairs_per_block: int)
     assert any(bool((gradient != 0).any()) for gradient in expected.values())
 
 
-def test_blocked_gradient_with_in_batch_negatives() -> None:
+def test_in_batch_negatives_are_the_other_positives() -> None:
     mol = make_similarity("mixture")
     assert isinstance(mol, MixtureOfLogits)
     mol.double()
     generator = torch.Generator().manual_seed(1)
-    queries, positives = (torch.randn(5, 6, generator=generator, dtype=torch.float64) for _ in range(2))
-    F.cross_entropy(mol(queries, positives), torch.arange(5)).backward()
+    queries, items = (torch.randn(5, 6, generator=generator, dtype=torch.float64) for _ in range(2))
+    F.cross_entropy(mol(queries, items), torch.arange(5)).backward()
     expected = {name: parameter.grad.clone() for name, parameter in mol.named_parameters()}
     mol.zero_grad()
-    parts = mol.item_parts(positives)
-    backward_sampled_softmax(
-        mol, mol.query_parts(queries), parts, parts,
-        is_masked=torch.eye(5, dtype=torch.bool), balance_weight=0.0, pairs_per_block=10,
+    contrast = draw_contrast(
+        Negatives.IN_BATCH, torch.arange(5), None, pool=torch.arange(5), num_items=5, num_negatives=1, generator=generator
     )  # fmt: skip
+    backward_sampled_softmax(
+        mol, mol.query_parts(queries), mol.item_parts(items), contrast, balance_weight=0.0, pairs_per_block=10
+    )
     for name, parameter in mol.named_parameters():
         torch.testing.assert_close(parameter.grad, expected[name], msg=name)
+
+
+def test_distinct_items_keep_what_is_compared() -> None:
+    contrast = Contrast(torch.tensor([7, 3]), torch.tensor([[9, 3, 9]]), (2,))
+    rows, placed = contrast.distinct_items()
+    assert rows.tolist() == [3, 7, 9]
+    assert rows[placed.positives].tolist() == [7, 3]
+    assert rows[placed.negatives].tolist() == [[9, 3, 9]]
 
 
 @pytest.mark.parametrize("negatives", ["uniform", "in_batch"])
@@ -225,7 +238,7 @@ def test_divergence_in_the_last_step_is_noticed(validation_pairs: list | None) -
         ({"num_negatives": 0}, "num_negatives is 0"),
         ({"learning_rate": 0.0}, "learning_rate is 0.0"),
         ({"balance_weight": -1.0}, "balance_weight is -1.0; give a finite number of 0 or more"),
-        ({"negatives": "hard"}, "negatives is 'hard'; choose from: uniform, in_batch"),
+        ({"negatives": "hard"}, "negatives is 'hard'; choose from: uniform, per_history, per_example, in_batch"),
         ({"negatives": "in_batch", "batch_size": 1}, "in-batch negatives need at least 2 pairs"),
         ({"patience": 1, "validation_pairs": None}, "patience was given without validation_pairs"),
         (
@@ -288,4 +301,4 @@ def test_progress_bar_only_when_shown(world: World, capfd: pytest.CaptureFixture
     shown = capfd.readouterr()
     assert shown.out == ""
     assert "loss" in shown.err
-    assert "1 epochs" in shown.err
+    assert "epoch 1/1" in shown.err

@@ -1,7 +1,18 @@
 """Training: negatives, losses, and the fit of a similarity on embeddings that are already there."""
 
-from railsearch.training.fit import EpochReport, FitReport, fit_similarity
+from railsearch.training.config import Schedule, TrainingConfig
+from railsearch.training.fit import fit_similarity
 from railsearch.training.negatives import Negatives
 from railsearch.training.pairs import as_pairs, seen_items
+from railsearch.training.report import EpochReport, FitReport
 
-__all__ = ["EpochReport", "FitReport", "Negatives", "as_pairs", "fit_similarity", "seen_items"]
+__all__ = [
+    "EpochReport",
+    "FitReport",
+    "Negatives",
+    "Schedule",
+    "TrainingConfig",
+    "as_pairs",
+    "fit_similarity",
+    "seen_items",
+]

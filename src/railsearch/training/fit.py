@@ -1,16 +1,11 @@
 """Trains a similarity on embeddings that somebody already has: any two-tower model, any text encoder."""
 
-import copy
-import logging
-import math
-import time
 from dataclasses import dataclass
 
 import torch
-from torch import Generator, Tensor
-from torch.optim import AdamW, Optimizer
+from torch import Tensor, nn
 
-from railsearch.errors import InvalidInputError, TrainingError
+from railsearch.errors import InvalidInputError
 from railsearch.inputs import (
     ArrayLike,
     as_choice,
@@ -25,37 +20,12 @@ from railsearch.inputs import (
 from railsearch.metrics import summarize
 from railsearch.scoring import Hidden, compute_item_parts, compute_query_parts, target_ranks
 from railsearch.similarity import Similarity, check_similarity
+from railsearch.training.config import TrainingConfig
+from railsearch.training.loop import Batch, diverged, train
 from railsearch.training.losses import StepLosses, backward_sampled_softmax
-from railsearch.training.negatives import Negatives, draw_negatives
+from railsearch.training.negatives import Negatives, draw_contrast
 from railsearch.training.pairs import as_pairs, seen_items
-from railsearch.training.progress import TrainingProgress
-
-logger = logging.getLogger(__name__)
-
-
-@dataclass(frozen=True, slots=True)
-class EpochReport:
-    """What one epoch of training gave."""
-
-    epoch: int
-    loss: float
-    balance_loss: float
-    validation: dict[str, float] | None
-    """HR@1, HR@10, HR@50 and MRR on the validation pairs, where there are any."""
-    seconds: float
-
-
-@dataclass(frozen=True, slots=True)
-class FitReport:
-    """How training went, and which epoch's weights the similarity was left with."""
-
-    epochs: tuple[EpochReport, ...]
-    best_epoch: int
-
-    @property
-    def best(self) -> EpochReport:
-        """The epoch whose weights were kept."""
-        return self.epochs[self.best_epoch - 1]
+from railsearch.training.report import FitReport
 
 
 def fit_similarity(
@@ -93,7 +63,8 @@ def fit_similarity(
         validation_pairs: the same, held out. Each is ranked against the whole corpus, the query's training
             items left out.
         user_ids: (Q,), for a similarity with a user table; see MixtureOfLogits.
-        negatives: "uniform" over the corpus, or "in_batch". A negative that is the positive does not count.
+        negatives: "uniform" over the corpus, the same for all pairs of a batch; "per_example", each pair its own;
+            or "in_batch". A negative that is the positive does not count.
         num_negatives: how many uniform negatives the examples of a batch share; in-batch ones come by themselves.
         epochs: passes over the pairs.
         batch_size: pairs a step.
@@ -110,75 +81,33 @@ def fit_similarity(
         TrainingError: the loss was no longer finite; the best weights so far are restored.
     """
     check_similarity(similarity)
-    for name, count in (("num_negatives", num_negatives), ("epochs", epochs), ("batch_size", batch_size)):
-        check_count(count, name=name)
-    check_positive(learning_rate, name="learning_rate")
-    check_not_negative(weight_decay, name="weight_decay")
-    if patience is not None:
-        check_count(patience, name="patience")
-        if validation_pairs is None:
-            raise InvalidInputError("patience was given without validation_pairs; give both or neither.")
+    if not isinstance(similarity, nn.Module):
+        raise InvalidInputError(f"this {type(similarity).__name__} is no torch module; give a MixtureOfLogits.")
+    config = TrainingConfig(
+        epochs=check_count(epochs, name="epochs"),
+        batch_size=check_count(batch_size, name="batch_size"),
+        learning_rate=check_positive(learning_rate, name="learning_rate"),
+        weight_decay=check_not_negative(weight_decay, name="weight_decay"),
+        negatives=as_choice(Negatives, negatives, name="negatives"),
+        num_negatives=check_count(num_negatives, name="num_negatives"),
+        balance_weight=check_not_negative(balance_weight, name="balance_weight"),
+        user_penalty_weight=check_not_negative(user_penalty_weight, name="user_penalty_weight"),
+        patience=None if patience is None else check_count(patience, name="patience"),
+        seed=check_seed(seed),
+    )
+    if patience is not None and validation_pairs is None:
+        raise InvalidInputError("patience was given without validation_pairs; give both or neither.")
     weights = [parameter for parameter in similarity.parameters() if parameter.requires_grad]
     if not weights:
         raise InvalidInputError(
             f"this {type(similarity).__name__} has no weights to train, or they are frozen (those of an index are); "
             "give a MixtureOfLogits (with 1 x 1 components it is a cosine of two learned towers)."
         )
-    objective = _Objective(
-        negatives=as_choice(Negatives, negatives, name="negatives"),
-        num_negatives=num_negatives,
-        balance_weight=check_not_negative(balance_weight, name="balance_weight"),
-        user_penalty_weight=check_not_negative(user_penalty_weight, name="user_penalty_weight"),
-        generator=Generator().manual_seed(check_seed(seed)),
-    )
     data = _check_data(
         similarity, query_embeddings, item_embeddings, pairs, validation_pairs, user_ids, like=weights[0]
     )
-    _check_negatives(objective, data, batch_size)
-
-    optimizer = AdamW(weights, lr=learning_rate, betas=(0.9, 0.98), weight_decay=weight_decay)
-    device = weights[0].device
-    reports: list[EpochReport] = []
-    best_weights, best_epoch = copy.deepcopy(similarity.state_dict()), 0
-    num_steps = epochs * math.ceil(len(data.pairs) / batch_size)
-    with (
-        # Dropout knows no generator of its own, so the global one is seeded; fork_rng gives the caller's back.
-        torch.random.fork_rng([] if device.type == "cpu" else [device], device_type=device.type),
-        TrainingProgress(num_steps, is_shown=show_progress) as progress,
-    ):
-        torch.default_generator.manual_seed(seed)
-        if device.type != "cpu":
-            torch.get_device_module(device).manual_seed(seed)
-        try:
-            for epoch in range(1, epochs + 1):
-                started = time.perf_counter()
-                losses = _train_epoch(similarity, optimizer, data, objective, batch_size, progress)
-                _check_alive(similarity, data, learning_rate)
-                validation = _validate(similarity, data)
-                reports.append(
-                    EpochReport(epoch, losses.softmax, losses.balance, validation, time.perf_counter() - started)
-                )
-                logger.info("%s", reports[-1])
-                if best_epoch == 0 or _is_better(validation, reports[best_epoch - 1].validation):
-                    best_weights, best_epoch = copy.deepcopy(similarity.state_dict()), epoch
-                progress.finish_epoch(epoch, validation)
-                if patience is not None and epoch - best_epoch >= patience:
-                    break
-        finally:
-            similarity.load_state_dict(best_weights)
-            similarity.train(False)
-    return FitReport(tuple(reports), best_epoch)
-
-
-@dataclass(frozen=True, slots=True, eq=False)
-class _Objective:
-    """What every step minimises."""
-
-    negatives: Negatives
-    num_negatives: int
-    balance_weight: float
-    user_penalty_weight: float
-    generator: Generator
+    _check_negatives(config, data)
+    return train(_PairTask(similarity, data, config), config, unit="pairs", show_progress=show_progress)
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -194,6 +123,75 @@ class _Data:
 
     def users_of(self, rows: Tensor) -> Tensor | None:
         return None if self.user_ids is None else self.user_ids[rows]
+
+
+class _PairTask:
+    """(query, right item) pairs of given embeddings, for the training loop."""
+
+    def __init__(self, similarity: Similarity, data: _Data, config: TrainingConfig) -> None:
+        assert isinstance(similarity, nn.Module)
+        self.model: nn.Module = similarity
+        self._similarity = similarity
+        self._data = data
+        self._config = config
+
+    @property
+    def num_examples(self) -> int:
+        """One a pair."""
+        return len(self._data.pairs)
+
+    def step(self, batch: Batch) -> StepLosses:
+        """One forward and backward pass; the gradient is left in the weights."""
+        data, config = self._data, self._config
+        queries, positives = data.pairs[batch.own.to(data.pairs.device)].unbind(dim=1)  # (E,)
+        users = data.users_of(queries)
+        contrast = draw_contrast(
+            config.negatives,
+            positives,
+            None,
+            pool=data.pairs[batch.examples.to(data.pairs.device), 1],
+            num_items=len(data.items),
+            num_negatives=config.num_negatives,
+            generator=batch.generator,
+        )
+        rows, contrast = contrast.distinct_items()
+        losses = backward_sampled_softmax(
+            self._similarity,
+            self._similarity.query_parts(data.queries[queries], user_ids=users),
+            self._similarity.item_parts(data.items[rows]),
+            contrast,
+            balance_weight=config.balance_weight,
+            num_examples=len(batch.examples),
+        )
+        if users is not None and config.user_penalty_weight:
+            penalty = config.user_penalty_weight * self._similarity.user_penalty(users)  # ()
+            if penalty.requires_grad:
+                penalty.backward()  # type: ignore[no-untyped-call]
+        return losses
+
+    @torch.no_grad()
+    def validate(self) -> dict[str, float] | None:
+        """Rank each held-out pair's item against the whole corpus."""
+        data = self._data
+        if data.validation is None:
+            return None
+        pairs, seen = data.validation
+        queries, targets = pairs.unbind(dim=1)  # (V,)
+        query_parts = compute_query_parts(self._similarity, data.queries[queries], data.users_of(queries))
+        item_parts = compute_item_parts(self._similarity, data.items)
+        return summarize(target_ranks(self._similarity, query_parts, item_parts, targets, hidden=seen))
+
+    @torch.no_grad()
+    def check_alive(self) -> None:
+        """Stop before weights that can no longer score are kept: the last step's damage shows in no loss."""
+        data = self._data
+        queries, items = data.pairs[:256].unbind(dim=1)  # (E,)
+        scores = self._similarity.score(
+            self._similarity.query_parts(data.queries[queries], user_ids=data.users_of(queries)),
+            self._similarity.item_parts(data.items[items]),
+        )  # (E, E)
+        if not is_finite(scores):
+            raise diverged("scores are NaN or infinite", self._config)
 
 
 def _check_data(  # noqa: PLR0917  (the public call's own arguments, in its order)
@@ -222,98 +220,14 @@ def _check_data(  # noqa: PLR0917  (the public call's own arguments, in its orde
     return _Data(queries, items, users, training, validation)
 
 
-def _check_negatives(objective: _Objective, data: _Data, batch_size: int) -> None:
+def _check_negatives(config: TrainingConfig, data: _Data) -> None:
     """Check that there is anything to tell a positive from."""
-    if objective.negatives is Negatives.IN_BATCH:
-        if min(batch_size, len(data.pairs)) < 2:
+    if config.negatives is Negatives.PER_HISTORY:
+        raise InvalidInputError("pairs belong to no history; choose negatives from: uniform, per_example, in_batch.")
+    if config.negatives is Negatives.IN_BATCH:
+        if min(config.batch_size, len(data.pairs)) < 2:
             raise InvalidInputError("in-batch negatives need at least 2 pairs in a batch; raise batch_size.")
         if len(torch.unique(data.pairs[:, 1])) < 2:
             raise InvalidInputError("all pairs name the same item, so there are no in-batch negatives; use 'uniform'.")
     elif len(data.items) < 2:
         raise InvalidInputError("there is only 1 item, so there are no negatives; give at least 2 items.")
-
-
-def _train_epoch(  # noqa: PLR0917  (one call, the loop's own state)
-    similarity: Similarity,
-    optimizer: Optimizer,
-    data: _Data,
-    objective: _Objective,
-    batch_size: int,
-    progress: TrainingProgress,
-) -> StepLosses:
-    """One pass over the pairs; gives the mean losses."""
-    similarity.train(True)
-    softmax = balance = 0.0
-    order = torch.randperm(len(data.pairs), generator=objective.generator).to(data.pairs.device)  # (M,)
-    for rows in torch.split(order, batch_size):
-        optimizer.zero_grad()
-        step = _step(similarity, data, data.pairs[rows], objective)
-        if not math.isfinite(step.softmax):
-            raise _diverged(f"the loss is {step.softmax}", optimizer.param_groups[0]["lr"])
-        optimizer.step()
-        softmax += step.softmax * len(rows) / len(order)
-        balance += step.balance * len(rows) / len(order)
-        progress.advance(step.softmax)
-    similarity.train(False)
-    return StepLosses(softmax, balance)
-
-
-def _step(similarity: Similarity, data: _Data, pairs: Tensor, objective: _Objective) -> StepLosses:
-    """One forward and backward pass; the gradient is left in the weights."""
-    queries, positives = pairs.unbind(dim=1)  # (B,)
-    users = data.users_of(queries)
-    query_parts = similarity.query_parts(data.queries[queries], user_ids=users)
-    positive_parts = similarity.item_parts(data.items[positives])
-    drawn = draw_negatives(
-        objective.negatives,
-        positives,
-        num_items=len(data.items),
-        num_negatives=objective.num_negatives,
-        generator=objective.generator,
-    )  # (n,)
-    is_in_batch = objective.negatives is Negatives.IN_BATCH
-    losses = backward_sampled_softmax(
-        similarity,
-        query_parts,
-        positive_parts,
-        positive_parts if is_in_batch else similarity.item_parts(data.items[drawn]),
-        is_masked=drawn[None, :] == positives[:, None],  # (B, n)
-        balance_weight=objective.balance_weight,
-    )
-    if users is not None and objective.user_penalty_weight:
-        penalty = objective.user_penalty_weight * similarity.user_penalty(users)  # ()
-        if penalty.requires_grad:
-            penalty.backward()  # type: ignore[no-untyped-call]
-    return losses
-
-
-@torch.no_grad()
-def _check_alive(similarity: Similarity, data: _Data, learning_rate: float) -> None:
-    """Stop before weights that can no longer score are kept: the last step's damage shows in no loss."""
-    queries, items = data.pairs[:256].unbind(dim=1)  # (B,)
-    scores = similarity.score(
-        similarity.query_parts(data.queries[queries], user_ids=data.users_of(queries)),
-        similarity.item_parts(data.items[items]),
-    )  # (B, B)
-    if not is_finite(scores):
-        raise _diverged("scores are NaN or infinite", learning_rate)
-
-
-def _diverged(symptom: str, learning_rate: float) -> TrainingError:
-    return TrainingError(f"{symptom}; lower learning_rate (it is {learning_rate:g}) or raise the temperature.")
-
-
-@torch.no_grad()
-def _validate(similarity: Similarity, data: _Data) -> dict[str, float] | None:
-    if data.validation is None:
-        return None
-    pairs, seen = data.validation
-    queries, targets = pairs.unbind(dim=1)  # (V,)
-    query_parts = compute_query_parts(similarity, data.queries[queries], data.users_of(queries))
-    item_parts = compute_item_parts(similarity, data.items)
-    return summarize(target_ranks(similarity, query_parts, item_parts, targets, hidden=seen))
-
-
-def _is_better(validation: dict[str, float] | None, best: dict[str, float] | None) -> bool:
-    """Whether this epoch beats the best so far; without validation the last epoch is the one to keep."""
-    return validation is None or best is None or validation["MRR"] > best["MRR"]

@@ -1,5 +1,6 @@
 """The sampled softmax loss with load balance (the paper's equation 4), in memory that stays bounded."""
 
+from collections.abc import Iterator
 from dataclasses import dataclass
 
 import torch
@@ -7,6 +8,7 @@ import torch.nn.functional as F  # noqa: N812
 from torch import Tensor
 
 from railsearch.similarity import ItemParts, QueryParts, Similarity, load_balance_loss
+from railsearch.training.negatives import Contrast
 
 PAIRS_PER_BLOCK = 8192
 """(query, negative) pairs whose activations are kept for a backward pass at once."""
@@ -23,61 +25,93 @@ class StepLosses:
 def backward_sampled_softmax(
     similarity: Similarity,
     query_parts: QueryParts,
-    positive_parts: ItemParts,
-    negative_parts: ItemParts,
+    item_parts: ItemParts,
+    contrast: Contrast,
     *,
-    is_masked: Tensor,
     balance_weight: float,
+    num_examples: int | None = None,
     pairs_per_block: int = PAIRS_PER_BLOCK,
 ) -> StepLosses:
     """Compute the loss and add its gradient to every weight, as `loss.backward()` would.
 
-    -log(exp(phi+) / (exp(phi+) + sum over negatives of exp(phi-))) + balance_weight * L_MI, mean over queries.
-    Forward and backward run block by block over the queries: activations of (queries x negatives x pairs)
-    are never all there at once. The sides' own networks run forward and backward once.
+    -log(exp(phi+) / (exp(phi+) + sum over negatives of exp(phi-))) + balance_weight * L_MI, mean over examples. A
+    negative that is the example's own right item does not count. Forward and backward run block by block over the
+    examples, so that activations of (examples x negatives x pairs) are never all there at once, and stay in the
+    cache. The sides' own networks run forward and backward once.
 
     Args:
         similarity: the similarity that made the parts.
-        query_parts: the batch's B queries.
-        positive_parts: the right item of each query, B rows.
-        negative_parts: n items that all queries of the batch are compared with.
-        is_masked: (B, n), true where a negative is in fact the query's positive and must not count.
+        query_parts: the batch's E examples.
+        item_parts: every item that the contrast names.
+        contrast: rows of `item_parts`: the right item and the negatives of each example.
         balance_weight: alpha, the weight of the load-balance loss over the positive pairs.
-        pairs_per_block: how many (query, negative) pairs are held at once.
+        num_examples: what the sum over examples is divided by, where other processes have more of them; else E.
+        pairs_per_block: how many (example, negative) pairs are held at once.
     """
-    num_queries, num_negatives = is_masked.shape
-    own = ItemParts(
-        positive_parts.components[:, None], None if positive_parts.gate is None else positive_parts.gate[:, None]
-    )  # one candidate a query
-    positive = similarity.compare_candidates(query_parts, own)
+    share = 1.0 if num_examples is None else len(query_parts) / num_examples
+    positive_parts = item_parts[contrast.positives[:, None]]  # one candidate an example
+    positive = similarity.compare_candidates(query_parts, positive_parts)
     balance = load_balance_loss(positive.gate_weights)
 
     query_leaves = QueryParts(_leaf(query_parts.components), _optional_leaf(query_parts.gate))
-    negative_leaves = ItemParts(_leaf(negative_parts.components), _optional_leaf(negative_parts.gate))
-    positive_leaf = _leaf(positive.scores)  # (B, 1)
-    rows_per_block = max(1, pairs_per_block // max(1, num_negatives))
+    positive_leaf = _leaf(positive.scores)  # (E, 1)
+    item_gradients = _Gradients(item_parts)
     total = 0.0
-    for first in range(0, num_queries, rows_per_block):
-        rows = slice(first, first + rows_per_block)
-        scores = similarity.score(query_leaves[rows], negative_leaves)  # (b, n)
-        scores = scores.masked_fill(is_masked[rows], -torch.inf)
-        logits = torch.cat([positive_leaf[rows], scores], dim=1)  # (b, 1 + n)
+    for rows, negatives in _blocks(contrast, pairs_per_block):
+        own = item_parts[negatives]
+        negative_leaves = ItemParts(_leaf(own.components), _optional_leaf(own.gate))
+        if negatives.ndim == 1:
+            scores = similarity.score(query_leaves[rows], negative_leaves)  # (e, n)
+        else:
+            scores = similarity.score_candidates(query_leaves[rows], negative_leaves)  # (e, n)
+        scores = scores.masked_fill(negatives == contrast.positives[rows, None], -torch.inf)
+        logits = torch.cat([positive_leaf[rows], scores], dim=1)  # (e, 1 + n)
         right = torch.zeros(len(logits), dtype=torch.int64, device=logits.device)
-        loss = F.cross_entropy(logits, right, reduction="sum") / num_queries
+        loss = F.cross_entropy(logits, right, reduction="sum") * (share / len(query_parts))
         loss.backward()  # type: ignore[no-untyped-call]
+        item_gradients.add(negatives, negative_leaves)
         total += loss.item()
 
     reached: list[tuple[Tensor | None, Tensor | None]] = [
         (positive.scores, positive_leaf.grad),
-        (balance, torch.full_like(balance, balance_weight)),
+        (balance, torch.full_like(balance, balance_weight * share)),
         (query_parts.components, query_leaves.components.grad),
         (query_parts.gate, None if query_leaves.gate is None else query_leaves.gate.grad),
-        (negative_parts.components, negative_leaves.components.grad),
-        (negative_parts.gate, None if negative_leaves.gate is None else negative_leaves.gate.grad),
+        (item_parts.components, item_gradients.components),
+        (item_parts.gate, item_gradients.gate),
     ]
     trained = [(output, gradient) for output, gradient in reached if output is not None and output.requires_grad]
     torch.autograd.backward([output for output, _ in trained], [gradient for _, gradient in trained])
-    return StepLosses(softmax=total, balance=balance.item())
+    return StepLosses(softmax=total, balance=balance.item() * share)
+
+
+def _blocks(contrast: Contrast, pairs_per_block: int) -> Iterator[tuple[slice, Tensor]]:
+    """Examples, and the negatives that they are compared with: (n,) where all share them, (e, n) where none does."""
+    rows_per_block = max(1, pairs_per_block // max(1, contrast.negatives.shape[1]))
+    if len(contrast.negatives) == len(contrast.positives):
+        for first in range(0, len(contrast.positives), rows_per_block):
+            rows = slice(first, min(first + rows_per_block, len(contrast.positives)))
+            yield rows, contrast.negatives[rows]
+        return
+    start = 0
+    for negatives, size in zip(contrast.negatives, contrast.group_sizes, strict=True):
+        for first in range(start, start + size, rows_per_block):
+            yield slice(first, min(first + rows_per_block, start + size)), negatives
+        start += size
+
+
+class _Gradients:
+    """Gradients of item parts, gathered from blocks that each looked at a few rows."""
+
+    def __init__(self, item_parts: ItemParts) -> None:
+        self.components = torch.zeros_like(item_parts.components)  # (U, Px, d)
+        self.gate = None if item_parts.gate is None else torch.zeros_like(item_parts.gate)  # (U, P)
+
+    def add(self, rows: Tensor, leaves: ItemParts) -> None:
+        """Add what reached the parts of these rows."""
+        for total, leaf in ((self.components, leaves.components), (self.gate, leaves.gate)):
+            if total is not None and leaf is not None and leaf.grad is not None:
+                total.index_add_(0, rows.flatten(), leaf.grad.flatten(0, rows.ndim - 1))
 
 
 def _leaf(part: Tensor) -> Tensor:

@@ -1,0 +1,151 @@
+"""Checkpoints of a training run: whole or absent, two kept, every byte checked before it is trusted."""
+
+import dataclasses
+import json
+import logging
+import shutil
+from dataclasses import dataclass, field
+from pathlib import Path
+
+import safetensors.torch
+import xxhash
+from safetensors import SafetensorError
+from torch import Tensor, nn
+from torch.optim import Optimizer
+
+from railsearch.errors import InvalidInputError
+from railsearch.files import new_file, new_folder
+from railsearch.training.config import TrainingConfig
+from railsearch.training.report import EpochReport
+
+logger = logging.getLogger(__name__)
+
+FORMAT = "railsearch.checkpoint"
+FORMAT_VERSION = 1
+NUM_KEPT = 2
+RUN_FILE = "run.json"
+STATE_FILE = "state.json"
+TENSOR_FILES = ("model", "best", "optimizer")
+
+
+@dataclass(frozen=True, slots=True)
+class State:
+    """How far a run has come, but for its tensors."""
+
+    epoch: int = 0
+    """Epochs that are done."""
+    step: int = 0
+    """Steps that are done of the epoch after them."""
+    softmax: float = 0.0
+    """The losses of these steps, as a share of the epoch's mean."""
+    balance: float = 0.0
+    seconds: float = 0.0
+    reports: list[EpochReport] = field(default_factory=list)
+    best_epoch: int = 0
+    num_log_lines: int = 0
+    best: dict[str, Tensor] | None = None
+    """The weights of the best epoch; only in a state that was read from disk."""
+
+    @property
+    def last_validation(self) -> dict[str, float] | None:
+        """The latest validation figures, if there were any."""
+        return next((report.validation for report in reversed(self.reports) if report.validation is not None), None)
+
+
+class Checkpoints:
+    """The checkpoints in a run's folder."""
+
+    def __init__(
+        self, folder: Path, model: nn.Module, optimizer: Optimizer, names: list[str], config: TrainingConfig
+    ) -> None:
+        self._folder = folder
+        self._model = model
+        self._optimizer = optimizer
+        self._names = names  # of the optimizer's parameters, in its order
+        self._config = config
+
+    def save(self, state: State, best: dict[str, Tensor]) -> None:
+        """Write a checkpoint, and remove those before the last two."""
+        stated = {**dataclasses.asdict(dataclasses.replace(state, best=None)), "format": FORMAT}
+        moments = {
+            f"{name}/{key}": value
+            for name, values in zip(self._names, self._optimizer.state_dict()["state"].values(), strict=True)
+            for key, value in values.items()
+        }
+        with new_folder(self._place(state)) as written:
+            hashes = {
+                name: _write(written / f"{name}.safetensors", tensors)
+                for name, tensors in zip(TENSOR_FILES, (self._model.state_dict(), best, moments), strict=True)
+            }
+            text = json.dumps({**stated, "format_version": FORMAT_VERSION, "files": hashes}, indent=1)
+            (written / STATE_FILE).write_text(f"{xxhash.xxh3_128_hexdigest(text.encode())}\n{text}\n")
+        for old in self._found()[:-NUM_KEPT]:
+            shutil.rmtree(old)
+
+    def restore(self) -> State | None:
+        """Put the newest checkpoint that is whole into model and optimizer; None where the run is new."""
+        self._check_run()
+        for place in reversed(self._found()):
+            try:
+                return self._read(place)
+            except (OSError, ValueError, KeyError, TypeError, SafetensorError) as error:
+                logger.warning("%s is damaged (%s); going on from the checkpoint before it", place, error)
+        return None
+
+    def _check_run(self) -> None:
+        """Refuse to go on with a run that other settings began, but for how long it is to go."""
+        ours = self._config.model_dump(mode="json", exclude={"epochs", "patience", "checkpoint_minutes"})
+        file = self._folder / RUN_FILE
+        if not file.is_file():
+            self._folder.mkdir(parents=True, exist_ok=True)
+            with new_file(file) as written:
+                written.write_text(json.dumps(ours, indent=1) + "\n")
+            return
+        theirs = json.loads(file.read_text())
+        differing = sorted(key for key in ours.keys() | theirs.keys() if ours.get(key) != theirs.get(key))
+        if differing:
+            key = differing[0]
+            raise InvalidInputError(
+                f"{self._folder} holds a run with {key} = {theirs.get(key)!r} but {ours.get(key)!r} was asked for; "
+                "choose another folder, or remove this one to begin anew."
+            )
+
+    def _read(self, place: Path) -> State:
+        digest, text = (place / STATE_FILE).read_text().split("\n", 1)
+        if xxhash.xxh3_128_hexdigest(text.removesuffix("\n").encode()) != digest:
+            raise ValueError(f"{STATE_FILE} was changed")
+        stated = json.loads(text)
+        if (stated.pop("format"), stated.pop("format_version")) != (FORMAT, FORMAT_VERSION):
+            raise ValueError("another format")
+        hashes = stated.pop("files")
+        model, best, moments = (_read(place / f"{name}.safetensors", hashes[name]) for name in TENSOR_FILES)
+        reports = [EpochReport(**report) for report in stated.pop("reports")]
+        self._model.load_state_dict(model)
+        by_place = {
+            number: {
+                key.rpartition("/")[2]: value for key, value in moments.items() if key.rpartition("/")[0] == name
+            }
+            for number, name in enumerate(self._names)
+        }
+        self._optimizer.load_state_dict({**self._optimizer.state_dict(), "state": by_place})
+        return State(**{**stated, "reports": reports, "best": best})
+
+    def _place(self, state: State) -> Path:
+        return self._folder / "checkpoints" / f"{state.epoch:06d}-{state.step:08d}"
+
+    def _found(self) -> list[Path]:
+        """The folders of checkpoints, oldest first."""
+        return sorted(path for path in (self._folder / "checkpoints").glob("[0-9]*-[0-9]*") if path.is_dir())
+
+
+def _write(file: Path, tensors: dict[str, Tensor]) -> str:
+    content = safetensors.torch.save({name: tensor.detach().cpu().contiguous() for name, tensor in tensors.items()})
+    file.write_bytes(content)
+    return xxhash.xxh3_128_hexdigest(content)
+
+
+def _read(file: Path, digest: str) -> dict[str, Tensor]:
+    content = file.read_bytes()
+    if xxhash.xxh3_128_hexdigest(content) != digest:
+        raise ValueError(f"{file.name} was changed")
+    return safetensors.torch.load(content)

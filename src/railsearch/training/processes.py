@@ -1,0 +1,73 @@
+"""Several processes that train one model: each has a share of every batch, and gradients are summed."""
+
+import json
+import os
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+
+import torch
+import torch.distributed as dist
+from torch import Tensor
+from torch.nn import Parameter
+
+
+@dataclass(frozen=True, slots=True)
+class Processes:
+    """This process among those that train together; alone by default."""
+
+    rank: int = 0
+    count: int = 1
+
+    @property
+    def is_first(self) -> bool:
+        """Whether this is the process that validates, logs and writes."""
+        return self.rank == 0
+
+    def own(self, batch: Tensor) -> Tensor:
+        """This process's share of a batch; the last of a small batch may get nothing."""
+        return batch[self.rank :: self.count]
+
+    def sum_gradients(self, parameters: list[Parameter]) -> None:
+        """Give every process the sum of all gradients, in one message."""
+        if self.count == 1:
+            return
+        gradients = [torch.zeros_like(each) if each.grad is None else each.grad for each in parameters]
+        flat = torch.cat([gradient.flatten() for gradient in gradients])
+        dist.all_reduce(flat)
+        for parameter, summed in zip(parameters, torch.split(flat, [each.numel() for each in parameters]), strict=True):
+            parameter.grad = summed.view_as(parameter)
+
+    def sum(self, *values: float) -> list[float]:
+        """Sum numbers over all processes."""
+        if self.count == 1:
+            return list(values)
+        summed = torch.tensor(values, dtype=torch.float64)
+        dist.all_reduce(summed)
+        return summed.tolist()
+
+    def from_first(self, figures: dict[str, float] | None) -> dict[str, float] | None:
+        """Give every process the figures that the first one has."""
+        if self.count == 1:
+            return figures
+        text = torch.frombuffer(bytearray(json.dumps(figures).encode()), dtype=torch.uint8)
+        length = torch.tensor([len(text)])
+        dist.broadcast(length, src=0)
+        text = text if self.is_first else torch.empty(int(length), dtype=torch.uint8)
+        dist.broadcast(text, src=0)
+        received: dict[str, float] | None = json.loads(bytes(text.tolist()))
+        return received
+
+
+@contextmanager
+def joined_processes() -> Iterator[Processes]:
+    """The processes that `torchrun` started, or this one alone; they talk by gloo, which every CPU has."""
+    count = int(os.environ.get("WORLD_SIZE", "1"))
+    if count == 1 or dist.is_initialized():
+        yield Processes(dist.get_rank(), dist.get_world_size()) if dist.is_initialized() else Processes()
+        return
+    dist.init_process_group("gloo")
+    try:
+        yield Processes(dist.get_rank(), count)
+    finally:
+        dist.destroy_process_group()
