@@ -2,7 +2,10 @@
 
 from dataclasses import dataclass
 
+import torch
 from torch import Tensor
+
+from railsearch.errors import InvalidInputError
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -18,6 +21,30 @@ class Histories:
     next_times: Tensor  # (E,) int64, seconds
     lengths: Tensor  # (B,) int64, each at least 1; they sum to E
 
+    def __post_init__(self) -> None:
+        for name in ("items", "times", "next_times", "lengths"):
+            values: Tensor = getattr(self, name)
+            if values.ndim != 1 or values.is_floating_point():
+                raise InvalidInputError(
+                    f"{name} has shape {tuple(values.shape)} and holds {values.dtype}; give one row of integers."
+                )
+        for name in ("times", "next_times"):
+            if len(getattr(self, name)) != len(self.items):
+                raise InvalidInputError(
+                    f"{name} has {len(getattr(self, name))} values but there are {len(self.items)} events; "
+                    f"give one for each event."
+                )
+        total = int(self.lengths.sum())
+        if total != len(self.items):
+            raise InvalidInputError(
+                f"lengths sum to {total} but there are {len(self.items)} events; give each event to one history."
+            )
+        if len(self.lengths) and int(self.lengths.min()) < 1:
+            user = int(self.lengths.argmin())
+            raise InvalidInputError(
+                f"history {user} has length {int(self.lengths[user])} but at least 1 event is needed; leave it out."
+            )
+
     def __len__(self) -> int:
         return len(self.lengths)
 
@@ -25,3 +52,27 @@ class Histories:
     def last_positions(self) -> Tensor:
         """Where each user's last event stands among all (B,)."""
         return self.lengths.cumsum(dim=0) - 1
+
+    def check(self, *, num_items: int, max_length: int) -> None:
+        """Refuse what an encoder of so many items and positions cannot take."""
+        if len(self.lengths) and int(self.lengths.max()) > max_length:
+            user = int(self.lengths.argmax())
+            raise InvalidInputError(
+                f"history {user} has {int(self.lengths[user])} events but max_length is {max_length}; "
+                f"keep its last {max_length}."
+            )
+        check_item_rows(self.items, num_items=num_items, name="items")
+
+
+def check_item_rows(rows: Tensor, *, num_items: int, name: str) -> None:
+    """Check that every value is a row of the item table."""
+    if rows.is_floating_point() or rows.dtype == torch.bool:
+        raise InvalidInputError(f"{name} holds {rows.dtype} values; give rows of the item table, as integers.")
+    if rows.numel() == 0:
+        return
+    lowest, highest = (int(value) for value in torch.aminmax(rows))
+    if lowest < 0 or highest >= num_items:
+        raise InvalidInputError(
+            f"{name} holds row {lowest if lowest < 0 else highest} but the item table has {num_items} rows; "
+            f"give rows from 0 to {num_items - 1}."
+        )
