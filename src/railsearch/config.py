@@ -12,7 +12,7 @@ class Config(BaseModel):
 
     model_config = ConfigDict(extra="forbid", frozen=True, allow_inf_nan=False)
 
-    def __init__(self, **values: Any) -> None:  # noqa: ANN401  (pydantic checks each by its field's type)
+    def __init__(self, **values: Any) -> None:
         try:
             super().__init__(**values)
         except ValidationError as error:

@@ -97,8 +97,14 @@ def test_in_batch_negatives_are_the_other_positives() -> None:
     expected = {name: parameter.grad.clone() for name, parameter in mol.named_parameters()}
     mol.zero_grad()
     contrast = draw_contrast(
-        Negatives.IN_BATCH, torch.arange(5), None, pool=torch.arange(5), num_items=5, num_negatives=1, generator=generator
-    )  # fmt: skip
+        Negatives.IN_BATCH,
+        torch.arange(5),
+        None,
+        pool=torch.arange(5),
+        num_items=5,
+        num_negatives=1,
+        generator=generator,
+    )
     backward_sampled_softmax(
         mol, mol.query_parts(queries), mol.item_parts(items), contrast, balance_weight=0.0, pairs_per_block=10
     )

@@ -53,6 +53,19 @@ class Histories:
         """Where each user's last event stands among all (B,)."""
         return self.lengths.cumsum(dim=0) - 1
 
+    def to(self, device: torch.device) -> "Histories":
+        """Give the same histories on another device."""
+        return Histories(
+            self.items.to(device), self.times.to(device), self.next_times.to(device), self.lengths.to(device)
+        )
+
+    def split(self, size: int) -> "list[Histories]":
+        """Cut into batches of so many histories."""
+        lengths = torch.split(self.lengths, size)
+        counts = [int(own.sum()) for own in lengths]
+        items, times, next_times = (torch.split(each, counts) for each in (self.items, self.times, self.next_times))
+        return [Histories(*own) for own in zip(items, times, next_times, lengths, strict=True)]
+
     def check(self, *, num_items: int, max_length: int) -> None:
         """Refuse what an encoder of so many items and positions cannot take."""
         if len(self.lengths) and int(self.lengths.max()) > max_length:

@@ -9,6 +9,9 @@ from torch import Tensor, nn
 
 from railsearch.errors import InvalidInputError
 
+DROPPED = -1e4
+"""A logit whose weight is zero beside any other: those that a gate gives are nowhere near it."""
+
 
 class GateInput(StrEnum):
     """What the gate may look at."""
@@ -61,8 +64,8 @@ class Gate(nn.Module):
         self.item = network(item_dim, has_bias=False) if GateInput.ITEM in inputs else None
         self.pair = network(num_pairs, has_bias=True) if GateInput.PAIR in inputs else None
 
-    def forward(self, component_scores: Tensor, query_gate: Tensor | None, item_gate: Tensor | None) -> Tensor:
-        """Weigh the pairs; the sides' gates must broadcast against component_scores (B, N, P)."""
+    def check_sides(self, query_gate: Tensor | None, item_gate: Tensor | None) -> None:
+        """Refuse parts that were made with another gate than this."""
         for side, network, gate in (("query", self.query, query_gate), ("item", self.item, item_gate)):
             if (network is None) != (gate is None):
                 needs, has = ("no", "one") if network is None else ("a", "none")
@@ -70,6 +73,10 @@ class Gate(nn.Module):
                     f"this similarity has {needs} {side} gate but the {side} parts have {has}; "
                     "make the parts with this similarity."
                 )
+
+    def forward(self, component_scores: Tensor, query_gate: Tensor | None, item_gate: Tensor | None) -> Tensor:
+        """Weigh the pairs; the sides' gates must broadcast against component_scores (B, N, P)."""
+        self.check_sides(query_gate, item_gate)
         logits = torch.zeros_like(component_scores) if self.pair is None else self.pair(component_scores)  # (B, N, P)
         if query_gate is not None and item_gate is not None:
             logits = torch.addcmul(logits, query_gate, item_gate)  # (B, N, P)
@@ -79,13 +86,21 @@ class Gate(nn.Module):
             logits = logits + item_gate  # (B, N, P)
         if self.activation is GateActivation.SILU:
             logits = F.silu(logits, inplace=True)
-        weights = F.softmax(logits, dim=-1)  # (B, N, P)
-        return self._drop(weights) if self.training and self.dropout else weights
+        if self.training and self.dropout:
+            logits = drop(logits, draw_dropped(logits, self.dropout))
+        return F.softmax(logits, dim=-1)  # (B, N, P)
 
-    def _drop(self, weights: Tensor) -> Tensor:
-        """Drop weights at random and let the rest sum to 1 again."""
-        kept = F.dropout(weights, self.dropout)  # (B, N, P)
-        total = kept.sum(dim=-1, keepdim=True)  # (B, N, 1)
-        # Where next to nothing is left, scaling it up would blow up the gradient: keep all weights there.
-        is_empty = total < 1e-6
-        return torch.where(is_empty, weights, kept / total.masked_fill(is_empty, 1.0))  # (B, N, P)
+
+def draw_dropped(like: Tensor, rate: float) -> Tensor:
+    """Say at random which values are dropped; 16 random bits each, which four at a time are quick to draw."""
+    bits = torch.empty((like.numel() + 3) // 4, dtype=torch.int64, device=like.device).random_(-(2**63), None)
+    threshold = min(round(rate * 2**16), 2**16 - 1) - 2**15
+    return (bits.view(torch.int16)[: like.numel()] < threshold).view(like.shape)
+
+
+def drop(logits: Tensor, is_dropped: Tensor) -> Tensor:
+    """Drop pairs before the softmax, in place: the weights of the rest then sum to 1 as they should.
+
+    It is what dropping weights and scaling the rest up would give. Where all pairs are dropped all count the same.
+    """
+    return logits.masked_fill_(is_dropped, DROPPED)

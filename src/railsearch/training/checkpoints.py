@@ -122,9 +122,7 @@ class Checkpoints:
         reports = [EpochReport(**report) for report in stated.pop("reports")]
         self._model.load_state_dict(model)
         by_place = {
-            number: {
-                key.rpartition("/")[2]: value for key, value in moments.items() if key.rpartition("/")[0] == name
-            }
+            number: {key.rpartition("/")[2]: value for key, value in moments.items() if key.rpartition("/")[0] == name}
             for number, name in enumerate(self._names)
         }
         self._optimizer.load_state_dict({**self._optimizer.state_dict(), "state": by_place})

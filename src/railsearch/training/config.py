@@ -23,14 +23,22 @@ class TrainingConfig(Config):
     """Settings of a training run; what they are set to is recorded with its results."""
 
     epochs: int = Field(default=20, ge=1, description="passes over the data")
-    batch_size: int = Field(default=128, ge=1, description="examples a step: users of a recommender, pairs of a similarity")
+    batch_size: int = Field(
+        default=128, ge=1, description="examples a step: users of a recommender, pairs of a similarity"
+    )
     learning_rate: float = Field(default=1e-3, gt=0, description="of AdamW")
     weight_decay: float = Field(default=0.0, ge=0, description="of AdamW")
     betas: tuple[float, float] = Field(default=(0.9, 0.98), description="of AdamW")
     schedule: Schedule = Field(default=Schedule.CONSTANT, description="how the learning rate moves after the warm-up")
-    warmup_share: float = Field(default=0.0, ge=0, lt=1, description="share of all steps in which the learning rate rises")
-    max_gradient_norm: float | None = Field(default=None, gt=0, description="gradients longer than this are scaled down to it")
-    negatives: Negatives = Field(default=Negatives.PER_HISTORY, description="where negatives come from, and who shares them")
+    warmup_share: float = Field(
+        default=0.0, ge=0, lt=1, description="share of all steps in which the learning rate rises"
+    )
+    max_gradient_norm: float | None = Field(
+        default=None, gt=0, description="length that longer gradients are scaled to"
+    )
+    negatives: Negatives = Field(
+        default=Negatives.PER_HISTORY, description="where negatives come from, and who shares them"
+    )
     num_negatives: int = Field(default=128, ge=1, description="negatives that each group of examples gets")
     positions_per_history: int | None = Field(
         default=None, ge=1, description="positions drawn from each history in each epoch; all by default"
@@ -40,5 +48,9 @@ class TrainingConfig(Config):
     patience: int | None = Field(default=None, ge=1, description="stop after so many validations without a better one")
     validate_every: int = Field(default=1, ge=1, description="epochs from one validation to the next")
     metric: str = Field(default="MRR", description="the validation metric that picks the epoch")
-    checkpoint_minutes: float = Field(default=5.0, ge=0, description="minutes from one checkpoint to the next within an epoch")
-    seed: int = Field(default=0, ge=0, le=LARGEST_SEED, description="of everything random: weights, order, negatives, dropout")
+    checkpoint_minutes: float = Field(
+        default=5.0, ge=0, description="minutes from one checkpoint to the next within an epoch"
+    )
+    seed: int = Field(
+        default=0, ge=0, le=LARGEST_SEED, description="of everything random: weights, order, negatives, dropout"
+    )

@@ -10,8 +10,9 @@ from torch import Tensor
 from railsearch.similarity import ItemParts, QueryParts, Similarity, load_balance_loss
 from railsearch.training.negatives import Contrast
 
-PAIRS_PER_BLOCK = 8192
-"""(query, negative) pairs whose activations are kept for a backward pass at once."""
+VALUES_PER_BLOCK = 2**20
+"""Values that the widest layer of a block holds for a backward pass: 4 MiB in fp32."""
+MOST_PAIRS_PER_BLOCK = 2**16
 
 
 @dataclass(frozen=True, slots=True)
@@ -30,7 +31,7 @@ def backward_sampled_softmax(
     *,
     balance_weight: float,
     num_examples: int | None = None,
-    pairs_per_block: int = PAIRS_PER_BLOCK,
+    pairs_per_block: int | None = None,
 ) -> StepLosses:
     """Compute the loss and add its gradient to every weight, as `loss.backward()` would.
 
@@ -46,7 +47,7 @@ def backward_sampled_softmax(
         contrast: rows of `item_parts`: the right item and the negatives of each example.
         balance_weight: alpha, the weight of the load-balance loss over the positive pairs.
         num_examples: what the sum over examples is divided by, where other processes have more of them; else E.
-        pairs_per_block: how many (example, negative) pairs are held at once.
+        pairs_per_block: how many (example, negative) pairs are held at once; by default so many as fit the cache.
     """
     share = 1.0 if num_examples is None else len(query_parts) / num_examples
     positive_parts = item_parts[contrast.positives[:, None]]  # one candidate an example
@@ -56,6 +57,8 @@ def backward_sampled_softmax(
     query_leaves = QueryParts(_leaf(query_parts.components), _optional_leaf(query_parts.gate))
     positive_leaf = _leaf(positive.scores)  # (E, 1)
     item_gradients = _Gradients(item_parts)
+    if pairs_per_block is None:
+        pairs_per_block = min(MOST_PAIRS_PER_BLOCK, VALUES_PER_BLOCK // similarity.values_per_pair)
     total = 0.0
     for rows, negatives in _blocks(contrast, pairs_per_block):
         own = item_parts[negatives]
