@@ -15,7 +15,7 @@ LAYERS = {
     "index": 3, "training": 3,
     "testing": 4,
     "evaluation": 4,
-    "demo": 5,
+    "demo": 5, "recommender": 5,
     "cli": 6,
 }  # fmt: skip
 MODULES = sorted(path.relative_to(PACKAGE) for path in PACKAGE.rglob("*.py"))

@@ -91,6 +91,10 @@ class Interactions:
         counts = torch.bincount(self.users, minlength=self.num_users)  # (U,)
         return torch.cat([counts.new_zeros(1), counts.cumsum(dim=0)])
 
+    def items_table(self) -> "DataFrame":
+        """One row an item, in the order of their rows: its id in the column `item`."""
+        return self.item_ids.to_frame("item")
+
     @property
     def num_users(self) -> int:
         """How many users there are."""

@@ -1,15 +1,17 @@
-"""How good and how fast: the benchmark of search strategies (the paper's section 4.2)."""
+"""How good and how fast: ranks of held-out items, and the benchmark of search strategies (the paper's section 4)."""
 
 from railsearch.evaluation.benchmark import benchmark_shape, run_benchmark
 from railsearch.evaluation.machine import Machine, describe_machine
 from railsearch.evaluation.naive import NaiveBruteForce
 from railsearch.evaluation.plot import check_plot, plot_recall_latency
+from railsearch.evaluation.ranking import Evaluation, evaluate_test
 from railsearch.evaluation.report import BenchmarkReport, BenchmarkRow, Latency
 from railsearch.evaluation.scaling import ScalingReport, ScalingRow, measure_scaling, scale_shape
 
 __all__ = [
     "BenchmarkReport",
     "BenchmarkRow",
+    "Evaluation",
     "Latency",
     "Machine",
     "NaiveBruteForce",
@@ -18,6 +20,7 @@ __all__ = [
     "benchmark_shape",
     "check_plot",
     "describe_machine",
+    "evaluate_test",
     "measure_scaling",
     "plot_recall_latency",
     "run_benchmark",

@@ -1,0 +1,5 @@
+"""`python -m railsearch`: the command line, as torchrun starts it."""
+
+from railsearch.cli import main
+
+main()
