@@ -72,7 +72,7 @@ class Checkpoints:
             for name, values in zip(self._names, self._optimizer.state_dict()["state"].values(), strict=True)
             for key, value in values.items()
         }
-        with new_folder(self._place(state)) as written:
+        with new_folder(self._place(state), replaces=True) as written:  # a damaged one may be in its place
             hashes = {
                 name: _write(written / f"{name}.safetensors", tensors)
                 for name, tensors in zip(TENSOR_FILES, (self._model.state_dict(), best, moments), strict=True)

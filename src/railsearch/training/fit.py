@@ -103,11 +103,9 @@ def fit_similarity(
             f"this {type(similarity).__name__} has no weights to train, or they are frozen (those of an index are); "
             "give a MixtureOfLogits (with 1 x 1 components it is a cosine of two learned towers)."
         )
-    data = _check_data(
-        similarity, query_embeddings, item_embeddings, pairs, validation_pairs, user_ids, like=weights[0]
-    )
+    data = check_data(similarity, query_embeddings, item_embeddings, pairs, validation_pairs, user_ids, like=weights[0])
     _check_negatives(config, data)
-    return train(_PairTask(similarity, data, config), config, unit="pairs", show_progress=show_progress)
+    return train(PairTask(similarity, data, config), config, unit="pairs", show_progress=show_progress)
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -125,7 +123,7 @@ class _Data:
         return None if self.user_ids is None else self.user_ids[rows]
 
 
-class _PairTask:
+class PairTask:
     """(query, right item) pairs of given embeddings, for the training loop."""
 
     def __init__(self, similarity: Similarity, data: _Data, config: TrainingConfig) -> None:
@@ -194,7 +192,7 @@ class _PairTask:
             raise diverged("scores are NaN or infinite", self._config)
 
 
-def _check_data(  # noqa: PLR0917  (the public call's own arguments, in its order)
+def check_data(  # noqa: PLR0917  (the public call's own arguments, in its order)
     similarity: Similarity,
     query_embeddings: ArrayLike,
     item_embeddings: ArrayLike,
@@ -204,6 +202,7 @@ def _check_data(  # noqa: PLR0917  (the public call's own arguments, in its orde
     *,
     like: Tensor,
 ) -> _Data:
+    """Check all that `fit_similarity` was given, and bring it to the weights' device and precision."""
     queries = as_embeddings(query_embeddings, name="query_embeddings", shape=similarity.query_shape).to(like)
     items = as_embeddings(item_embeddings, name="item_embeddings", shape=similarity.item_shape).to(like)
     size = (len(queries), len(items))
