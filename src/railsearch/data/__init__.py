@@ -1,11 +1,14 @@
 """Data: interactions, items and queries from files, splits, and synthetic worlds whose truth is known."""
 
 from railsearch.data.collections import read_amazon, read_movielens, read_sequences
+from railsearch.data.columns import TimeUnit
+from railsearch.data.frequent import keep_frequent
 from railsearch.data.interactions import Interactions
 from railsearch.data.items import read_array, read_items, read_queries
 from railsearch.data.shapes import Shape, ShapeName, make_shape
 from railsearch.data.splits import HeldOut, Split, leave_last_out
 from railsearch.data.synthetic import World, make_world
+from railsearch.data.tables import read_interactions
 
 __all__ = [
     "HeldOut",
@@ -13,12 +16,15 @@ __all__ = [
     "Shape",
     "ShapeName",
     "Split",
+    "TimeUnit",
     "World",
+    "keep_frequent",
     "leave_last_out",
     "make_shape",
     "make_world",
     "read_amazon",
     "read_array",
+    "read_interactions",
     "read_items",
     "read_movielens",
     "read_queries",
