@@ -2,6 +2,8 @@
 
 from railsearch import data, evaluation, metrics
 from railsearch.errors import (
+    DataFolderError,
+    DownloadError,
     FingerprintError,
     IndexFolderError,
     IndexLockedError,
@@ -32,7 +34,9 @@ __all__ = [
     "Average",
     "BruteForce",
     "Combined",
+    "DataFolderError",
     "DotProduct",
+    "DownloadError",
     "Explanation",
     "Faiss",
     "FingerprintError",

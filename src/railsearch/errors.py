@@ -7,6 +7,9 @@ RailsearchError
 │   └── FingerprintError     the model is intact, but not the one that was expected
 ├── IndexFolderError         (also a ValueError) an index folder that is absent, damaged, foreign or cannot be written
 │   └── IndexLockedError     another writer is at work on it
+├── DataFolderError          (also a ValueError) a folder of prepared data that is absent, damaged, foreign or cannot be
+│                            written
+├── DownloadError            (also an OSError) a download that failed, or is not the file that was expected
 ├── MissingExtraError        (also an ImportError) an optional dependency that is not installed
 └── TrainingError            (also a RuntimeError) training went wrong; the best weights so far were kept
 """
@@ -38,6 +41,14 @@ class IndexFolderError(RailsearchError, ValueError):
 
 class IndexLockedError(IndexFolderError):
     """Another writer is at work on the index."""
+
+
+class DataFolderError(RailsearchError, ValueError):
+    """A folder of prepared data that is absent, damaged, foreign or cannot be written."""
+
+
+class DownloadError(RailsearchError, OSError):
+    """A download that failed, or is not the file that was expected; nothing of it was kept."""
 
 
 class MissingExtraError(RailsearchError, ImportError):

@@ -15,6 +15,7 @@ from railsearch.cli.doctor import ISA_VARIABLE, ISA_WITHOUT_AMX, Bf16Matmul, Dia
 from railsearch.cli.options import Json
 from railsearch.cli.search import search
 from railsearch.cli.story import tell_demo
+from railsearch.cli.train import train
 from railsearch.demo import run_demo
 from railsearch.errors import RailsearchError
 
@@ -30,6 +31,7 @@ app = typer.Typer(
 app.add_typer(index.app)
 app.command()(search)
 app.command()(bench)
+app.command()(train)
 
 
 def main() -> None:

@@ -10,7 +10,7 @@ from rich.console import Console
 from rich.table import Table
 
 from railsearch.cli.options import Json
-from railsearch.data import read_movielens as read_prepared
+from railsearch.data import read_prepared
 from railsearch.errors import InvalidInputError
 from railsearch.recommender import Recommender, read_recipe
 from railsearch.training.processes import joined_processes

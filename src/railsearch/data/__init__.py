@@ -1,26 +1,44 @@
 """Data: interactions, items and queries from files, splits, and synthetic worlds whose truth is known."""
 
 from railsearch.data.collections import read_amazon, read_movielens, read_sequences
+from railsearch.data.columns import TimeUnit
+from railsearch.data.frequent import keep_frequent
 from railsearch.data.interactions import Interactions
 from railsearch.data.items import read_array, read_items, read_queries
+from railsearch.data.prepared import About, read_about, read_prepared, write_prepared
+from railsearch.data.preparing import Prepared, TableOptions, prepare
+from railsearch.data.published import PUBLISHED, Published
 from railsearch.data.shapes import Shape, ShapeName, make_shape
 from railsearch.data.splits import HeldOut, Split, leave_last_out
 from railsearch.data.synthetic import World, make_world
+from railsearch.data.tables import read_interactions
 
 __all__ = [
+    "PUBLISHED",
+    "About",
     "HeldOut",
     "Interactions",
+    "Prepared",
+    "Published",
     "Shape",
     "ShapeName",
     "Split",
+    "TableOptions",
+    "TimeUnit",
     "World",
+    "keep_frequent",
     "leave_last_out",
     "make_shape",
     "make_world",
+    "prepare",
+    "read_about",
     "read_amazon",
     "read_array",
+    "read_interactions",
     "read_items",
     "read_movielens",
+    "read_prepared",
     "read_queries",
     "read_sequences",
+    "write_prepared",
 ]

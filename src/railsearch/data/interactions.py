@@ -1,15 +1,16 @@
 """Who met what, when: interactions in the order of time, with ids mapped to rows and kept."""
 
 import logging
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from pathlib import Path
 from typing import TYPE_CHECKING
 
 import torch
 from torch import Tensor
 
+from railsearch.data.columns import TimeUnit, read_ids, read_ratings, read_times, rows_of, why_not
 from railsearch.errors import InvalidInputError
-from railsearch.inputs import check_count
+from railsearch.inputs import as_choice, check_count
 
 if TYPE_CHECKING:
     from polars import DataFrame, Series
@@ -36,6 +37,9 @@ class Interactions:
     source: str
     bad_rows: tuple[str, ...] = ()
     """What was wrong with rows that were left out, where that was allowed."""
+    item_columns: "DataFrame | None" = None
+    """What else is known of the items, such as titles: one row an item, in the order of `item_ids`."""
+    has_times: bool = True
 
     @classmethod
     def from_frame(
@@ -46,6 +50,7 @@ class Interactions:
         item: str = "item",
         timestamp: str | None = "timestamp",
         rating: str | None = None,
+        time_unit: str = TimeUnit.SECONDS,
         catalogue: object = None,
         max_bad_rows: int = 0,
         source: str = "a table",
@@ -54,13 +59,15 @@ class Interactions:
 
         Args:
             table: one row an event.
-            user: the column of users, of any type.
-            item: the column of items, of any type.
-            timestamp: the column of times, whole seconds or dates; None where rows are in order already.
+            user: the column of users, numbers or text.
+            item: the column of items, numbers or text.
+            timestamp: the column of times, numbers or dates; None where rows are in order already.
             rating: a column of numbers to keep along.
-            catalogue: ids of all items that can be recommended; those that nobody met are candidates too.
-            max_bad_rows: rows without a user, an item or a time that are left out and reported; with more, the
-                reading stops. None is left out by default.
+            time_unit: what times that are numbers count: s, ms, us or ns.
+            catalogue: ids of all items that can be recommended, or a table of them with a column `item` and others,
+                such as titles, which are kept; items that nobody met are candidates too.
+            max_bad_rows: rows that are left out and reported because a user, an item, a time or a rating is missing or
+                cannot be read; with more, the reading stops. None is left out by default.
             source: what messages call the table.
         """
         import polars as pl  # noqa: PLC0415  (importing railsearch stays cheap)
@@ -69,21 +76,15 @@ class Interactions:
             raise InvalidInputError(f"{source} is a {type(table).__name__}; give a table that speaks Arrow.")
         frame = table if isinstance(table, pl.DataFrame) else pl.DataFrame(table)
         names = {"user": user, "item": item, "timestamp": timestamp, "rating": rating}
-        for name in names.values():
-            if name is not None and name not in frame.columns:
-                raise InvalidInputError(
-                    f"{source} has no column {name!r}; its columns are: {', '.join(frame.columns)}."
-                )
-        known = frame.select(pl.col(name).alias(role) for role, name in names.items() if name is not None)
-        if timestamp is None:
-            known = known.with_columns(timestamp=pl.int_range(pl.len()))
-        known = known.with_columns(timestamp=_seconds(known["timestamp"]))
-        if "line" in frame.columns:
-            known = known.with_columns(place=pl.format("line {}", frame["line"]))
-        else:
-            known = known.with_columns(place=pl.format("row {}", pl.int_range(pl.len())))
-        kept, bad_rows = _without_bad_rows(known, check_count(max_bad_rows, name="max_bad_rows", minimum=0), source)
-        return _assemble(kept, catalogue, source, bad_rows)
+        check_columns(frame.columns, names, source)
+        return assemble(
+            as_given(frame, names),
+            catalogue=catalogue,
+            catalogue_column=item,
+            time_unit=time_unit,
+            max_bad_rows=max_bad_rows,
+            source=source,
+        )
 
     @property
     def offsets(self) -> Tensor:
@@ -92,8 +93,11 @@ class Interactions:
         return torch.cat([counts.new_zeros(1), counts.cumsum(dim=0)])
 
     def items_table(self) -> "DataFrame":
-        """One row an item, in the order of their rows: its id in the column `item`."""
-        return self.item_ids.to_frame("item")
+        """One row an item, in the order of their rows: its id in the column `item`, and what else is known of it."""
+        ids = self.item_ids.to_frame("item")
+        if self.item_columns is None:
+            return ids
+        return ids.hstack([column for column in self.item_columns if column.name != "item"])
 
     @property
     def num_users(self) -> int:
@@ -112,104 +116,149 @@ class Interactions:
         return f"Interactions({len(self):,} of {self.num_users:,} users with {self.num_items:,} items, {self.source})"
 
 
-def read_lines(path: str | Path, *, separator: str, columns: list[str], has_header: bool = False) -> "DataFrame":
-    """Read a text file with one event a line, as text, with the number of each line; nothing is dropped or guessed.
+def check_columns(columns: Sequence[str], names: Mapping[str, str | None], source: str) -> None:
+    """Check that a table has the columns that were named."""
+    for role, name in names.items():
+        if name is not None and name not in columns:
+            remedy = "; give timestamp=None where rows are in order already" if role == "timestamp" else ""
+            raise InvalidInputError(f"{source} has no column {name!r}; its columns are: {', '.join(columns)}{remedy}.")
 
-    Lines that have too few or too many fields get nothing in any of them, so that they are reported as bad.
+
+def as_given(frame: "DataFrame", names: Mapping[str, str | None]) -> "DataFrame":
+    """Columns under the names of their roles, with the number of each row."""
+    import polars as pl  # noqa: PLC0415
+
+    roles = frame.select(pl.col(name).alias(role) for role, name in names.items() if name is not None)
+    return roles.with_row_index("row")
+
+
+def assemble(
+    given: "DataFrame",
+    *,
+    catalogue: object = None,
+    catalogue_column: str = "item",
+    time_unit: str = TimeUnit.SECONDS,
+    are_whole_ids: bool = False,
+    max_bad_rows: int = 0,
+    source: str,
+) -> Interactions:
+    """Make interactions of columns as they were given.
+
+    Args:
+        given: user, item, timestamp and rating where there are any, row or line, which reports name, and problem where
+            a row is known to be bad.
+        catalogue: ids of all items, or a table of them.
+        catalogue_column: where that table has the ids.
+        time_unit: what times that are numbers count.
+        are_whole_ids: whether ids must be whole numbers.
+        max_bad_rows: more bad rows are an error.
+        source: what messages call the table.
     """
     import polars as pl  # noqa: PLC0415
 
-    file = Path(path)
-    if not file.is_file():
-        raise InvalidInputError(f"{file} does not exist; give the folder of the original files.")
-    try:
-        content = file.read_bytes()
-        text = content.decode("utf-8")
-    except UnicodeDecodeError:
-        text = content.decode("latin-1")  # the older MovieLens files
-    lines = pl.Series("text", text.split("\n"), dtype=pl.String).str.strip_suffix("\r")
-    frame = pl.DataFrame({"line": range(1, len(lines) + 1), "text": lines})
-    frame = frame[int(has_header) :].filter(pl.col("text").str.strip_chars() != "")
-    fields = pl.col("text").str.split(separator)
-    is_whole = fields.list.len() == len(columns)
-    return frame.select(
-        "line",
-        *(
-            pl.when(is_whole).then(fields.list.get(place, null_on_oob=True)).alias(name)
-            for place, name in enumerate(columns)
-        ),
+    unit = as_choice(TimeUnit, time_unit, name="time_unit")
+    check_count(max_bad_rows, name="max_bad_rows", minimum=0)
+    has_times = "timestamp" in given.columns
+    times = read_times(given["timestamp"] if has_times else pl.int_range(len(given), eager=True), unit)
+    read = pl.DataFrame(
+        {
+            "user": read_ids(given["user"], are_whole=are_whole_ids),
+            "item": read_ids(given["item"], are_whole=are_whole_ids),
+            "timestamp": times.seconds,
+            "exact": times.exact,
+        }
     )
-
-
-def _seconds(column: "Series") -> "Series":
-    """Times as whole seconds; null where there is none."""
-    import polars as pl  # noqa: PLC0415
-
-    if column.dtype.is_temporal():
-        return column.cast(pl.Datetime("us")).dt.epoch("s")
-    if column.dtype.is_float():
-        return column.fill_nan(None).floor().cast(pl.Int64, strict=False)
-    return column.cast(pl.Int64, strict=False)
-
-
-def _without_bad_rows(known: "DataFrame", max_bad_rows: int, source: str) -> "tuple[DataFrame, tuple[str, ...]]":
-    """Leave out rows that lack what is needed, if there are few enough of them."""
-    import polars as pl  # noqa: PLC0415
-
-    is_bad = pl.any_horizontal(pl.col("user", "item", "timestamp").is_null())
-    bad = known.filter(is_bad)
-    if not len(bad):
-        return known, ()
-    reports = tuple(
-        f"{row['place']}: no {' or '.join(name for name in ('user', 'item', 'timestamp') if row[name] is None)}"
-        for row in bad.iter_rows(named=True)
-    )
-    shown = "; ".join(reports[:SHOWN_ROWS]) + ("; ..." if len(reports) > SHOWN_ROWS else "")
-    if len(bad) > max_bad_rows:
-        raise InvalidInputError(
-            f"{source} has {len(bad)} bad rows of {len(known)} but at most {max_bad_rows} are allowed ({shown}); "
-            "repair them, or raise max_bad_rows to leave them out."
-        )
-    logger.warning("%s: %d bad rows were left out (%s)", source, len(bad), shown)
-    return known.filter(~is_bad), reports
-
-
-def _assemble(known: "DataFrame", catalogue: object, source: str, bad_rows: tuple[str, ...]) -> Interactions:
-    import polars as pl  # noqa: PLC0415
-
-    if not len(known):
+    if "rating" in given.columns:
+        read = read.with_columns(rating=read_ratings(given["rating"]))
+    if "problem" in given.columns:
+        read = read.with_columns(problem=given["problem"])
+    is_good = read.select(pl.all_horizontal(pl.exclude("problem", "exact").is_not_null())).to_series()
+    bad_rows = _reports(given.filter(~is_good), read.filter(~is_good), unit)
+    _check_few_enough(bad_rows, len(given), max_bad_rows, source)
+    events = read.filter(is_good)
+    if not len(events):
         raise InvalidInputError(f"{source} has no events; give at least one.")
-    user_ids = known["user"].unique().sort()
-    item_ids = known["item"].unique()
-    if catalogue is not None:
-        given = pl.Series("item", catalogue)  # type: ignore[arg-type]
-        try:
-            item_ids = pl.concat([item_ids, given.cast(item_ids.dtype)]).unique()
-        except pl.exceptions.PolarsError as error:
-            raise InvalidInputError(
-                f"catalogue holds {given.dtype} ids but events hold {item_ids.dtype} ones; give one type."
-            ) from error
-    item_ids = item_ids.sort()
-    rows = known.with_columns(user=_rows_of(known["user"], user_ids), item=_rows_of(known["item"], item_ids)).sort(
-        "user", "timestamp", maintain_order=True
-    )
-    ratings = None
-    if "rating" in rows.columns:
-        ratings = torch.from_numpy(rows["rating"].cast(pl.Float32, strict=False).to_numpy(writable=True))
+    user_ids = events["user"].unique().sort()
+    item_ids, item_columns = _candidates(events["item"], catalogue, catalogue_column, source)
+    rows = events.with_columns(
+        user=rows_of(events["user"], user_ids), item=rows_of(events["item"].cast(item_ids.dtype), item_ids)
+    ).sort("user", "exact", maintain_order=True)
     return Interactions(
         users=torch.from_numpy(rows["user"].to_numpy(writable=True)),
         items=torch.from_numpy(rows["item"].to_numpy(writable=True)),
         timestamps=torch.from_numpy(rows["timestamp"].to_numpy(writable=True)),
-        ratings=ratings,
+        ratings=torch.from_numpy(rows["rating"].to_numpy(writable=True)) if "rating" in rows.columns else None,
         user_ids=user_ids.alias("user"),
         item_ids=item_ids.alias("item"),
         source=source,
         bad_rows=bad_rows,
+        item_columns=item_columns,
+        has_times=has_times,
     )
 
 
-def _rows_of(values: "Series", ids: "Series") -> "Series":
-    """The row of each value among sorted ids."""
+def _reports(given: "DataFrame", read: "DataFrame", unit: TimeUnit) -> tuple[str, ...]:
+    """What is wrong with each of some bad rows."""
     import polars as pl  # noqa: PLC0415
 
-    return ids.search_sorted(values).cast(pl.Int64)
+    needed = {"user": "no whole number", "item": "no whole number", "timestamp": "no time", "rating": "no number"}
+    reasons = []
+    for role in (role for role in needed if role in given.columns):
+        reason = why_not(given[role], role, needed[role])
+        if role == "timestamp":
+            late = why_not(
+                given[role], role, f"beyond the year 5138 in {unit}; set time_unit if it counts another unit"
+            )
+            reason = reason.zip_with(read["exact"].is_null(), late)
+        reasons.append(reason.zip_with(read[role].is_null(), pl.Series([None], dtype=pl.String)).alias(role))
+    text = pl.concat_str(reasons, separator=", ", ignore_nulls=True)
+    if "problem" in given.columns:
+        text = pl.coalesce(given["problem"], text)
+    place = "line" if "line" in given.columns else "row"
+    return tuple(given.select(pl.format(f"{place} {{}}: {{}}", place, text)).to_series())
+
+
+def _check_few_enough(bad_rows: tuple[str, ...], num_rows: int, max_bad_rows: int, source: str) -> None:
+    if not bad_rows:
+        return
+    shown = "; ".join(bad_rows[:SHOWN_ROWS]) + ("; ..." if len(bad_rows) > SHOWN_ROWS else "")
+    if len(bad_rows) > max_bad_rows:
+        raise InvalidInputError(
+            f"{source} has {len(bad_rows)} bad rows of {num_rows} but at most {max_bad_rows} are allowed ({shown}); "
+            "repair them, or raise max_bad_rows to leave them out."
+        )
+    logger.warning("%s: %d bad rows were left out (%s)", source, len(bad_rows), shown)
+
+
+def _candidates(met: "Series", catalogue: object, column: str, source: str) -> "tuple[Series, DataFrame | None]":
+    """Ids of all items, sorted, and what the catalogue says of them."""
+    import polars as pl  # noqa: PLC0415
+
+    if catalogue is None:
+        return met.unique().sort(), None
+    is_table = hasattr(catalogue, "columns") and hasattr(catalogue, "__arrow_c_stream__")
+    table = pl.DataFrame(catalogue) if is_table else None  # type: ignore[arg-type]
+    if table is not None and column not in table.columns:
+        raise InvalidInputError(
+            f"the catalogue of {source} has no column {column!r}; its columns are: {', '.join(table.columns)}."
+        )
+    known = read_ids(table[column] if table is not None else pl.Series("item", catalogue))  # type: ignore[arg-type]
+    if known.null_count():
+        raise InvalidInputError(
+            f"the catalogue of {source} has no id in row {known.is_null().arg_true()[0]}; give one."
+        )
+    if known.dtype != met.dtype:
+        if not (known.dtype.is_integer() and met.dtype.is_integer()):
+            raise InvalidInputError(
+                f"catalogue holds {known.dtype} ids but events hold {met.dtype} ones; give one type."
+            )
+        known, met = known.cast(pl.Int64), met.cast(pl.Int64)
+    item_ids = pl.concat([met.alias("item"), known.alias("item")]).unique().sort()
+    if table is None or table.width == 1:
+        return item_ids, None
+    others = table.drop(column).with_columns(known.alias("item"))
+    if known.is_duplicated().any():
+        twice = known.filter(known.is_duplicated())[0]
+        raise InvalidInputError(f"the catalogue of {source} holds {twice!r} more than once; give every item one row.")
+    joined = item_ids.to_frame().join(others, on="item", how="left", maintain_order="left").drop("item")
+    return item_ids, joined
