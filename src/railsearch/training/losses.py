@@ -12,7 +12,7 @@ from railsearch.training.negatives import Contrast
 
 VALUES_PER_BLOCK = 2**20
 """Values that the widest layer of a block holds for a backward pass: 4 MiB in fp32."""
-MOST_PAIRS_PER_BLOCK = 2**16
+MOST_PAIRS_PER_BLOCK = 2**14
 
 
 @dataclass(frozen=True, slots=True)
