@@ -5,6 +5,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Self
 
 import torch
+import xxhash
 from torch import Tensor
 
 from railsearch.data import Interactions, Split, leave_last_out
@@ -97,6 +98,7 @@ class Recommender:
             NextItemTask(model, split, recipe.training),
             recipe.training,
             folder=None if folder is None else as_path(folder),
+            about=_about(recipe, split),
             processes=processes,
             unit="users",
             show_progress=show_progress,
@@ -256,6 +258,20 @@ class Recommender:
         if self._index is None:
             self._index = Index.build(self.model.similarity, self.model.encoder.embed_items().detach())
         return self._index
+
+
+def _about(recipe: Recipe, split: Split) -> dict[str, object]:
+    """What makes a training run what it is, beside how it is trained: the model, and every event."""
+    events = split.interactions
+    digest = xxhash.xxh3_64()
+    for values in (events.users, events.items, events.timestamps, split.train_ends):
+        digest.update(values.numpy().tobytes())
+    settings = {
+        f"{section}.{name}": value
+        for section in ("encoder", "similarity")
+        for name, value in getattr(recipe, section).model_dump(mode="json").items()
+    }
+    return {**settings, "split": split.protocol, "data": f"{len(events):,} events with checksum {digest.hexdigest()}"}
 
 
 def _as_interactions(given: object) -> Interactions:

@@ -4,6 +4,7 @@ import dataclasses
 import json
 import logging
 import shutil
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -26,6 +27,8 @@ NUM_KEPT = 2
 RUN_FILE = "run.json"
 STATE_FILE = "state.json"
 TENSOR_FILES = ("model", "best", "optimizer")
+FREE_SETTINGS = {"epochs", "patience", "checkpoint_minutes"}
+"""What may be changed when a run goes on."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,13 +59,20 @@ class Checkpoints:
     """The checkpoints in a run's folder."""
 
     def __init__(
-        self, folder: Path, model: nn.Module, optimizer: Optimizer, names: list[str], config: TrainingConfig
+        self,
+        folder: Path,
+        *,
+        model: nn.Module,
+        optimizer: Optimizer,
+        names: list[str],
+        config: TrainingConfig,
+        about: Mapping[str, object],
     ) -> None:
         self._folder = folder
         self._model = model
         self._optimizer = optimizer
         self._names = names  # of the optimizer's parameters, in its order
-        self._config = config
+        self._settings = {**config.model_dump(mode="json", exclude=FREE_SETTINGS), **about}
 
     def save(self, state: State, best: dict[str, Tensor]) -> None:
         """Write a checkpoint, and remove those before the last two."""
@@ -94,19 +104,26 @@ class Checkpoints:
 
     def _check_run(self) -> None:
         """Refuse to go on with a run that other settings began, but for how long it is to go."""
-        ours = self._config.model_dump(mode="json", exclude={"epochs", "patience", "checkpoint_minutes"})
-        file = self._folder / RUN_FILE
+        ours, file = self._settings, self._folder / RUN_FILE
         if not file.is_file():
             self._folder.mkdir(parents=True, exist_ok=True)
             with new_file(file) as written:
                 written.write_text(json.dumps(ours, indent=1) + "\n")
             return
-        theirs = json.loads(file.read_text())
-        differing = sorted(key for key in ours.keys() | theirs.keys() if ours.get(key) != theirs.get(key))
-        if differing:
-            key = differing[0]
+        try:
+            theirs = json.loads(file.read_text())
+            if not isinstance(theirs, dict):
+                raise ValueError("it holds no settings")
+        except (OSError, ValueError) as error:
             raise InvalidInputError(
-                f"{self._folder} holds a run with {key} = {theirs.get(key)!r} but {ours.get(key)!r} was asked for; "
+                f"{file} cannot be read ({error}); choose another folder, or remove this one to begin anew."
+            ) from error
+        # A setting that the run did not record was not there to be set when it began.
+        differing = [key for key in theirs if ours.get(key) != theirs[key]]
+        if differing:
+            key = min(differing, key=lambda name: (not name.endswith(".kind"), name))
+            raise InvalidInputError(
+                f"{self._folder} holds a run with {key} = {theirs[key]!r} but {ours.get(key)!r} was asked for; "
                 "choose another folder, or remove this one to begin anew."
             )
 

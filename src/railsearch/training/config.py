@@ -1,6 +1,7 @@
 """How to train: the settings of the one loop and of the loss, as recipes and front doors take them."""
 
 from enum import StrEnum
+from typing import Annotated
 
 from pydantic import Field
 
@@ -19,6 +20,9 @@ class Schedule(StrEnum):
     """Falls along half a cosine to zero at the last step."""
 
 
+Beta = Annotated[float, Field(ge=0, lt=1)]
+
+
 class TrainingConfig(Config):
     """Settings of a training run; what they are set to is recorded with its results."""
 
@@ -28,7 +32,7 @@ class TrainingConfig(Config):
     )
     learning_rate: float = Field(default=1e-3, gt=0, description="of AdamW")
     weight_decay: float = Field(default=0.0, ge=0, description="of AdamW")
-    betas: tuple[float, float] = Field(default=(0.9, 0.98), description="of AdamW")
+    betas: tuple[Beta, Beta] = Field(default=(0.9, 0.98), description="of AdamW")
     schedule: Schedule = Field(default=Schedule.CONSTANT, description="how the learning rate moves after the warm-up")
     warmup_share: float = Field(
         default=0.0, ge=0, lt=1, description="share of all steps in which the learning rate rises"

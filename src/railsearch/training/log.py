@@ -6,6 +6,7 @@ from pathlib import Path
 from types import TracebackType
 from typing import Self, TextIO
 
+from railsearch.files import new_file
 from railsearch.training.report import EpochReport
 
 LOG_FILE = "log.jsonl"
@@ -22,7 +23,8 @@ class TrainingLog:
     def __enter__(self) -> Self:
         if self._file is not None:
             kept = self._file.read_text().splitlines(keepends=True)[: self._num_lines] if self._file.is_file() else []
-            self._file.write_text("".join(kept))
+            with new_file(self._file) as written:
+                written.write_text("".join(kept))
             self._open = self._file.open("a")
         return self
 

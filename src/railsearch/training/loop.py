@@ -10,6 +10,7 @@ import hashlib
 import logging
 import math
 import time
+from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Protocol
@@ -71,6 +72,7 @@ def train(
     config: TrainingConfig,
     *,
     folder: Path | None = None,
+    about: Mapping[str, object] | None = None,
     processes: Processes | None = None,
     unit: str = "examples",
     show_progress: bool | None = None,
@@ -82,6 +84,8 @@ def train(
         config: how.
         folder: where checkpoints and log.jsonl are written, and where a run that was cut short goes on from; None
             keeps nothing.
+        about: what else makes the run what it is, such as model and data, as JSON values; a folder with a run that
+            differs in it is refused.
         processes: those that train together, each with a model of the same first weights.
         unit: what examples are called by the progress bar.
         show_progress: draw a progress bar; by default only on a terminal.
@@ -96,7 +100,11 @@ def train(
     weights = [parameter for parameter in model.parameters() if parameter.requires_grad]
     optimizer = AdamW(weights, lr=config.learning_rate, betas=config.betas, weight_decay=config.weight_decay)
     steps_per_epoch = math.ceil(task.num_examples / config.batch_size)
-    checkpoints = None if folder is None else Checkpoints(folder, model, optimizer, names, config)
+    checkpoints = None
+    if folder is not None:
+        checkpoints = Checkpoints(
+            folder, model=model, optimizer=optimizer, names=names, config=config, about=about or {}
+        )
     state = (None if checkpoints is None else checkpoints.restore()) or State()
     best = copy.deepcopy(model.state_dict()) if state.best is None else state.best
     device = weights[0].device

@@ -1,0 +1,175 @@
+"""`railsearch train`: from a recipe and prepared data to a model folder; rerun, cut short, and misused."""
+
+import json
+import os
+import shutil
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+import torch
+
+from railsearch import DataFolderError, InvalidInputError
+from railsearch.data import read_prepared, write_prepared
+from railsearch.recommender import Recommender
+from tests.interface.test_cli_index import run
+from tests.recipes.cycles import cycles
+from tests.recipes.worlds import random_walks
+
+RECIPE = """
+[data]
+folder = "{data}"
+
+[encoder]
+kind = "sasrec"
+dim = 8
+max_length = 10
+
+[similarity]
+kind = "mixture_of_logits"
+num_query_components = 2
+num_item_components = 2
+component_dim = 4
+projection_dim = 8
+gate_dim = 8
+
+[training]
+epochs = 2
+batch_size = 8
+num_negatives = 8
+checkpoint_minutes = 0
+"""
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Path:
+    write_prepared(cycles(), tmp_path / "cycles", name="cycles")
+    (tmp_path / "small.toml").write_text(RECIPE.format(data=tmp_path / "cycles"))
+    return tmp_path
+
+
+def losses(run_folder: Path) -> list[float]:
+    return [json.loads(line)["loss"] for line in (run_folder / "log.jsonl").read_text().splitlines()]
+
+
+def test_from_a_recipe_to_a_model(folder: Path) -> None:
+    text = run("train", folder / "small.toml", "--out", folder / "run")
+    model = Recommender.load(folder / "run" / "model", interactions=read_prepared(folder / "cycles"))
+    assert model.recommend([1, 2], 3).height == 6
+    assert f"HR@10     {model.card.metrics['HR@10']:.4f}" in text
+    assert f"protocol: {model.card.protocol}" in text
+    assert f"epoch {model.card.best_epoch} of 2, picked by MRR on validation items" in text
+    assert f"saved: {folder / 'run' / 'model'}" in text
+    assert len(losses(folder / "run")) == 2
+    assert (folder / "run" / "model" / "README.md").is_file()
+
+
+def test_json_and_changes(folder: Path) -> None:
+    changes = ("--set", "training.epochs=1", "--set", "training.seed=7", "--set", "split.has_validation=false")
+    printed = json.loads(run("train", folder / "small.toml", "--out", folder / "run", "--json", *changes))
+    assert (printed["num_epochs"], printed["seed"]) == (1, 7)
+    assert printed["picked_by"] == "MRR on the test items themselves, as in the paper"
+    assert printed["model"] == str(folder / "run" / "model")
+    assert printed["metrics"] == Recommender.load(printed["model"]).card.metrics
+
+
+def test_by_default_a_run_is_named_after_its_recipe(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(folder)
+    (folder / "mine").mkdir()
+    shutil.move(folder / "small.toml", folder / "mine" / "small.toml")
+    run("train", "mine/small.toml", "--set", "training.epochs=1")
+    assert (folder / "runs" / "mine" / "small" / "model" / "config.json").is_file()
+
+
+def test_done_again_it_goes_on_where_it_was(folder: Path) -> None:
+    first = json.loads(run("train", folder / "small.toml", "--out", folder / "run", "--json"))
+    before = losses(folder / "run")
+    again = json.loads(run("train", folder / "small.toml", "--out", folder / "run", "--json"))
+    assert again == first  # seconds and all: nothing was trained
+    longer = run("train", folder / "small.toml", "--out", folder / "run", "--json", "--set", "training.epochs=3")
+    assert json.loads(longer)["num_epochs"] == 3
+    assert losses(folder / "run")[:2] == before
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        ("training.learning_rate=0.1", r"holds a run with learning_rate = 0\.001 but 0\.1 was asked for"),
+        ("training.seed=1", "holds a run with seed = 0 but 1 was asked for"),
+        ("encoder.dim=16", r"holds a run with encoder\.dim = 8 but 16 was asked for; choose another folder, or rem"),
+        ("encoder.kind=hstu", r"holds a run with encoder\.kind = 'sasrec' but 'hstu' was asked for"),
+        ("encoder.dropout=0.1", r"holds a run with encoder\.dropout = 0\.2 but 0\.1 was asked for"),
+        ("similarity.temperature=0.1", r"holds a run with similarity\.temperature = 0\.05 but 0\.1 was asked for"),
+        ("split.has_validation=false", "holds a run with (data|split)"),
+    ],
+)
+def test_the_folder_of_a_run_with_other_settings(folder: Path, change: str, message: str) -> None:
+    run("train", folder / "small.toml", "--out", folder / "run", "--set", "training.epochs=1")
+    with pytest.raises(InvalidInputError, match=message):
+        run("train", folder / "small.toml", "--out", folder / "run", "--set", change)
+
+
+def test_the_folder_of_a_run_on_other_data(folder: Path) -> None:
+    write_prepared(random_walks(lengths=(12, 12)), folder / "other", name="as many users, items and events")
+    run("train", folder / "small.toml", "--out", folder / "run", "--set", "training.epochs=1")
+    with pytest.raises(InvalidInputError, match=r"holds a run with data = '600 events with checksum \w+' but '600 ev"):
+        run("train", folder / "small.toml", "--out", folder / "run", "--data", folder / "other")
+
+
+@pytest.mark.parametrize("content", ["", "[]", "[1]", "3", "{"])
+def test_a_run_that_is_damaged(folder: Path, content: str) -> None:
+    (folder / "run").mkdir()
+    (folder / "run" / "run.json").write_text(content)
+    with pytest.raises(InvalidInputError, match=r"run\.json cannot be read .*; choose another folder, or remove"):
+        run("train", folder / "small.toml", "--out", folder / "run")
+
+
+def test_a_killed_run_goes_on_bit_for_bit(folder: Path) -> None:
+    arguments = [str(folder / "small.toml"), "--set", "training.epochs=6", "--out"]
+    command = [sys.executable, "-m", "railsearch", "train", *arguments, str(folder / "killed")]
+    environment = {**os.environ, "OMP_NUM_THREADS": str(torch.get_num_threads())}
+    with subprocess.Popen(command, env=environment, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE) as process:
+        deadline = time.monotonic() + 120
+        while not list((folder / "killed" / "checkpoints").glob("000002-*")):
+            assert process.poll() is None, process.stderr.read()
+            assert time.monotonic() < deadline
+            time.sleep(0.01)
+        process.send_signal(signal.SIGKILL)
+        assert process.wait() == -signal.SIGKILL
+    assert not (folder / "killed" / "model").exists()
+    run("train", *arguments, folder / "killed")
+    run("train", *arguments, folder / "whole")
+    assert losses(folder / "killed") == losses(folder / "whole")
+    weights = [(folder / name / "model" / "model.safetensors").read_bytes() for name in ("killed", "whole")]
+    assert weights[0] == weights[1]
+
+
+def test_data_that_is_not_there(folder: Path) -> None:
+    with pytest.raises(DataFolderError, match="does not exist; give a folder that `railsearch data prepare` wrote"):
+        run("train", folder / "small.toml", "--data", folder / "nowhere", "--out", folder / "run")
+    (folder / "cycles" / "items.parquet").unlink()
+    with pytest.raises(DataFolderError, match=r"items\.parquet cannot be read"):
+        run("train", folder / "small.toml", "--out", folder / "run")
+    (folder / "none.toml").write_text("[training]\nepochs = 1")
+    with pytest.raises(InvalidInputError, match=r"none\.toml names no data; pass --data with what `railsearch data pre"):
+        run("train", folder / "none.toml")
+    assert not (folder / "run").exists()
+
+
+def test_a_typo_stops_before_any_work(folder: Path) -> None:
+    with pytest.raises(InvalidInputError, match="epoch is not a setting; known are"):
+        run("train", folder / "small.toml", "--set", "training.epoch=5", "--out", folder / "run")
+    with pytest.raises(InvalidInputError, match=r"smal\.toml does not exist; give a recipe"):
+        run("train", folder / "smal.toml")
+    assert not (folder / "run").exists()
+
+
+def test_a_model_folder_that_is_somebody_elses_is_left_alone(folder: Path) -> None:
+    (folder / "run" / "model").mkdir(parents=True)
+    (folder / "run" / "model" / "thesis.txt").write_text("mine")
+    with pytest.raises(InvalidInputError, match="holds other files than a railsearch recommender"):
+        run("train", folder / "small.toml", "--out", folder / "run", "--set", "training.epochs=1")
+    assert (folder / "run" / "model" / "thesis.txt").read_text() == "mine"
