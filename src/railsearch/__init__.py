@@ -15,6 +15,15 @@ from railsearch.errors import (
     TrainingError,
 )
 from railsearch.index import Adaptive, Average, BruteForce, Combined, Faiss, Flat, Index, PerComponent, TwoPass
+from railsearch.recommender import (
+    CosineConfig,
+    HSTUConfig,
+    MixtureConfig,
+    Recipe,
+    Recommender,
+    SASRecConfig,
+    read_recipe,
+)
 from railsearch.similarity import (
     DotProduct,
     MixtureOfLogits,
@@ -24,7 +33,7 @@ from railsearch.similarity import (
     load_similarity,
     save_similarity,
 )
-from railsearch.training import fit_similarity
+from railsearch.training import TrainingConfig, fit_similarity
 from railsearch.types import Explanation, ItemBatch, SearchResult
 
 __version__ = "0.1.0"
@@ -34,6 +43,7 @@ __all__ = [
     "Average",
     "BruteForce",
     "Combined",
+    "CosineConfig",
     "DataFolderError",
     "DotProduct",
     "DownloadError",
@@ -41,18 +51,24 @@ __all__ = [
     "Faiss",
     "FingerprintError",
     "Flat",
+    "HSTUConfig",
     "Index",
     "IndexFolderError",
     "IndexLockedError",
     "InvalidInputError",
     "ItemBatch",
     "MissingExtraError",
+    "MixtureConfig",
     "MixtureOfLogits",
     "ModelFolderError",
     "NotEnoughItemsError",
     "PerComponent",
     "RailsearchError",
+    "Recipe",
+    "Recommender",
+    "SASRecConfig",
     "SearchResult",
+    "TrainingConfig",
     "TrainingError",
     "TwoPass",
     "data",
@@ -63,5 +79,6 @@ __all__ = [
     "load_balance_loss",
     "load_similarity",
     "metrics",
+    "read_recipe",
     "save_similarity",
 ]

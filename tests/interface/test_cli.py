@@ -25,12 +25,12 @@ def run(*arguments: str) -> str:
 
 def test_help_teaches() -> None:
     text = run("--help")
-    for command in ("bench", "demo", "doctor"):
+    for command in ("bench", "demo", "doctor", "train", "evaluate", "recommend"):
         assert command in text
     assert "more than a dot product" in " ".join(text.split())
 
 
-@pytest.mark.parametrize("command", ["bench", "demo", "doctor"])
+@pytest.mark.parametrize("command", ["bench", "demo", "doctor", "train", "evaluate", "recommend"])
 def test_every_command_explains_itself_with_an_example(command: str) -> None:
     text = run(command, "--help")
     assert f"Example: railsearch {command}" in text

@@ -14,7 +14,7 @@ from hypothesis import settings as hypothesis_settings
 from hypothesis import strategies as st
 from torch import Tensor
 
-from railsearch import InvalidInputError, MixtureOfLogits, TrainingError
+from railsearch import InvalidInputError, MissingExtraError, MixtureOfLogits, TrainingError
 from railsearch.data import leave_last_out
 from railsearch.encoders import SASRec
 from railsearch.training import FitReport, TrainingConfig
@@ -244,3 +244,35 @@ def test_two_processes_have_the_weights_of_one(tmp_path: Path) -> None:
     assert torch.equal(first, second)
     torch.testing.assert_close(first, alone, atol=1e-5, rtol=1e-4)
     shutil.rmtree(tmp_path)
+
+
+def test_curves_for_tensorboard(tmp_path: Path) -> None:
+    accumulator = pytest.importorskip("tensorboard.backend.event_processing.event_accumulator")
+    config = TrainingConfig(**{**CONFIG.model_dump(), "tensorboard": True})
+    with pytest.raises(CutError):
+        train(Task(config, cut_before=5), config, folder=tmp_path)
+    report = train(Task(), CONFIG, folder=tmp_path)  # that it is no longer asked for does not make it another run
+    shutil.rmtree(tmp_path / "checkpoints")
+    assert train(Task(config), config, folder=tmp_path).epochs[-1].loss == report.epochs[-1].loss
+    curves = accumulator.EventAccumulator(str(tmp_path / "tensorboard")).Reload()
+    for name, values in {
+        "loss": [epoch.loss for epoch in report.epochs],
+        "validation/MRR": [epoch.validation["MRR"] for epoch in report.epochs],
+    }.items():
+        assert [event.step for event in curves.Scalars(name)] == [1, 2, 3]
+        assert [event.value for event in curves.Scalars(name)] == pytest.approx(values)
+
+
+def test_tensorboard_is_an_extra(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "torch.utils.tensorboard", None)
+    config = TrainingConfig(**{**CONFIG.model_dump(), "tensorboard": True})
+    with pytest.raises(MissingExtraError, match=r"tensorboard is not installed; pip install 'railsearch\[train\]'"):
+        train(Task(config, cut_before=0), config, folder=tmp_path / "run")
+    assert not (tmp_path / "run").exists()
+
+
+def test_curves_need_a_folder(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("railsearch.training.loop.import_tensorboard", lambda: None)
+    config = TrainingConfig(**{**CONFIG.model_dump(), "tensorboard": True})
+    with pytest.raises(InvalidInputError, match="tensorboard is true but the run has no folder for it; give one"):
+        train(Task(config), config)

@@ -13,6 +13,7 @@ from railsearch.cli import index
 from railsearch.cli.bench import bench
 from railsearch.cli.doctor import ISA_VARIABLE, ISA_WITHOUT_AMX, Bf16Matmul, Diagnosis, diagnose
 from railsearch.cli.options import Json
+from railsearch.cli.recommend import evaluate, recommend
 from railsearch.cli.search import search
 from railsearch.cli.story import tell_demo
 from railsearch.cli.train import train
@@ -32,6 +33,8 @@ app.add_typer(index.app)
 app.command()(search)
 app.command()(bench)
 app.command()(train)
+app.command()(evaluate)
+app.command()(recommend)
 
 
 def main() -> None:

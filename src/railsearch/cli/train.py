@@ -7,9 +7,9 @@ from typing import Annotated
 
 import typer
 from rich.console import Console
-from rich.table import Table
 
 from railsearch.cli.options import Json
+from railsearch.cli.recommend import print_metrics
 from railsearch.data import read_prepared
 from railsearch.errors import InvalidInputError
 from railsearch.recommender import Recommender, read_recipe
@@ -57,11 +57,7 @@ def train(
     if as_json:
         print(json.dumps({**dataclasses.asdict(card), "model": str(folder / "model")}, indent=2))
         return
-    table = Table("metric", "test", box=None)
-    for name, value in card.metrics.items():
-        table.add_row(name, f"{value:.4f}")
     console = Console(markup=False, soft_wrap=True)
-    console.print(table)
-    console.print(f"protocol: {card.protocol}", highlight=False)
+    print_metrics(card.metrics, card.protocol, console)
     console.print(f"epoch {card.best_epoch} of {card.num_epochs}, picked by {card.picked_by}", highlight=False)
     console.print(f"saved: {folder / 'model'}", highlight=False)

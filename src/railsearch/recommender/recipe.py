@@ -31,7 +31,11 @@ class SplitConfig(Config):
 
 
 class SASRecConfig(Config):
-    """Self-attention over the history; see `railsearch.encoders.SASRec`."""
+    """Self-attention over the history; see `railsearch.encoders.SASRec`.
+
+    >>> Recipe(encoder=SASRecConfig(dim=32, num_heads=2)).encoder.max_length
+    200
+    """
 
     kind: Literal["sasrec"] = "sasrec"
     dim: int = Field(default=50, ge=1)
@@ -42,7 +46,11 @@ class SASRecConfig(Config):
 
 
 class HSTUConfig(Config):
-    """Pointwise attention with time; see `railsearch.encoders.HSTU`."""
+    """Pointwise attention with time; see `railsearch.encoders.HSTU`.
+
+    >>> Recipe(encoder=HSTUConfig(num_blocks=2)).encoder.num_heads
+    2
+    """
 
     kind: Literal["hstu"] = "hstu"
     dim: int = Field(default=50, ge=1)
@@ -54,14 +62,22 @@ class HSTUConfig(Config):
 
 
 class CosineConfig(Config):
-    """The baseline: a cosine of the encoder's output and the item's embedding."""
+    """The baseline: a cosine of the encoder's output and the item's embedding.
+
+    >>> Recipe(similarity=CosineConfig()).similarity.temperature
+    0.05
+    """
 
     kind: Literal["cosine"] = "cosine"
     temperature: float = Field(default=0.05, gt=0)
 
 
 class MixtureConfig(Config):
-    """Mixture of Logits; see `railsearch.MixtureOfLogits`."""
+    """Mixture of Logits; see `railsearch.MixtureOfLogits`.
+
+    >>> Recipe(similarity=MixtureConfig(user_table_size=6040)).similarity.user_dropout
+    0.5
+    """
 
     kind: Literal["mixture_of_logits"] = "mixture_of_logits"
     num_query_components: int = Field(default=8, ge=1)
@@ -97,7 +113,15 @@ class Recipe(Config):
 
 
 def read_recipe(file: str | Path, changes: Iterable[str] = ()) -> Recipe:
-    """Read a recipe, with single settings changed, such as "training.epochs=5"; unknown settings are errors."""
+    """Read a recipe, with single settings changed, such as "training.epochs=5"; unknown settings are errors.
+
+    >>> import tempfile
+    >>> file = Path(tempfile.mkdtemp()) / "recipe.toml"
+    >>> _ = file.write_text('[encoder]\\nkind = "hstu"\\ndim = 32')
+    >>> recipe = read_recipe(file, ["training.epochs=5"])
+    >>> recipe.encoder.dim, recipe.training.epochs
+    (32, 5)
+    """
     path = Path(file)
     try:
         content = tomllib.loads(path.read_text())

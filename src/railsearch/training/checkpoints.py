@@ -27,7 +27,7 @@ NUM_KEPT = 2
 RUN_FILE = "run.json"
 STATE_FILE = "state.json"
 TENSOR_FILES = ("model", "best", "optimizer")
-FREE_SETTINGS = {"epochs", "patience", "checkpoint_minutes"}
+FREE_SETTINGS = {"epochs", "patience", "checkpoint_minutes", "tensorboard"}
 """What may be changed when a run goes on."""
 
 

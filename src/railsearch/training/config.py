@@ -24,7 +24,11 @@ Beta = Annotated[float, Field(ge=0, lt=1)]
 
 
 class TrainingConfig(Config):
-    """Settings of a training run; what they are set to is recorded with its results."""
+    """Settings of a training run; what they are set to is recorded with its results.
+
+    >>> TrainingConfig(epochs=5, schedule="linear", warmup_share=0.1).learning_rate
+    0.001
+    """
 
     epochs: int = Field(default=20, ge=1, description="passes over the data")
     batch_size: int = Field(
@@ -54,6 +58,9 @@ class TrainingConfig(Config):
     metric: str = Field(default="MRR", description="the validation metric that picks the epoch")
     checkpoint_minutes: float = Field(
         default=5.0, ge=0, description="minutes from one checkpoint to the next within an epoch"
+    )
+    tensorboard: bool = Field(
+        default=False, description="curves for TensorBoard beside log.jsonl; pip install 'railsearch[train]'"
     )
     seed: int = Field(
         default=0, ge=0, le=LARGEST_SEED, description="of everything random: weights, order, negatives, dropout"

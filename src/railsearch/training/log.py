@@ -1,41 +1,71 @@
-"""The log of a training run: one JSON object a line, an epoch each."""
+"""The log of a training run: one JSON object a line, an epoch each; as curves for TensorBoard where that is asked."""
 
 import dataclasses
 import json
 from pathlib import Path
 from types import TracebackType
-from typing import Self, TextIO
+from typing import TYPE_CHECKING, Self, TextIO
 
+from railsearch.errors import MissingExtraError
 from railsearch.files import new_file
 from railsearch.training.report import EpochReport
 
+if TYPE_CHECKING:
+    from torch.utils.tensorboard import SummaryWriter
+
 LOG_FILE = "log.jsonl"
+CURVES_FOLDER = "tensorboard"
 
 
 class TrainingLog:
     """Appends to log.jsonl; lines of epochs that a resumed run repeats are taken away first."""
 
-    def __init__(self, folder: Path | None, *, num_lines: int) -> None:
-        self._file = None if folder is None else folder / LOG_FILE
+    def __init__(self, folder: Path | None, *, num_lines: int, has_curves: bool = False) -> None:
+        self._folder = folder
         self._num_lines = num_lines
-        self._open: TextIO | None = None
+        self._has_curves = has_curves
+        self._lines: TextIO | None = None
+        self._curves: SummaryWriter | None = None
 
     def __enter__(self) -> Self:
-        if self._file is not None:
-            kept = self._file.read_text().splitlines(keepends=True)[: self._num_lines] if self._file.is_file() else []
-            with new_file(self._file) as written:
-                written.write_text("".join(kept))
-            self._open = self._file.open("a")
+        if self._folder is None:
+            return self
+        file = self._folder / LOG_FILE
+        kept = file.read_text().splitlines(keepends=True)[: self._num_lines] if file.is_file() else []
+        with new_file(file) as written:
+            written.write_text("".join(kept))
+        self._lines = file.open("a")
+        if self._has_curves:
+            writer = import_tensorboard()
+            self._curves = writer(str(self._folder / CURVES_FOLDER), purge_step=self._num_lines + 1)
         return self
 
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        if self._open is not None:
-            self._open.close()
+        if self._lines is not None:
+            self._lines.close()
+        if self._curves is not None:
+            self._curves.close()
 
     def write(self, report: EpochReport, *, learning_rate: float) -> None:
         """Add one epoch."""
-        if self._open is not None:
-            self._open.write(json.dumps({**dataclasses.asdict(report), "learning_rate": learning_rate}) + "\n")
-            self._open.flush()
+        values = {**dataclasses.asdict(report), "learning_rate": learning_rate}
+        if self._lines is not None:
+            self._lines.write(json.dumps(values) + "\n")
+            self._lines.flush()
+        if self._curves is not None:
+            metrics = {f"validation/{name}": value for name, value in (values.pop("validation") or {}).items()}
+            for name, value in {**values, **metrics}.items():
+                if name != "epoch":
+                    self._curves.add_scalar(name, value, report.epoch)
+            self._curves.flush()
+
+
+def import_tensorboard() -> "type[SummaryWriter]":
+    """The writer of TensorBoard's files."""
+    try:
+        from torch.utils.tensorboard import SummaryWriter  # noqa: PLC0415  (an extra: only who asks for it needs it)
+    except ImportError as error:
+        raise MissingExtraError("tensorboard is not installed; pip install 'railsearch[train]'.") from error
+    return SummaryWriter

@@ -22,7 +22,7 @@ from torch.optim import AdamW
 from railsearch.errors import InvalidInputError, TrainingError
 from railsearch.training.checkpoints import Checkpoints, State
 from railsearch.training.config import Schedule, TrainingConfig
-from railsearch.training.log import TrainingLog
+from railsearch.training.log import TrainingLog, import_tensorboard
 from railsearch.training.losses import StepLosses
 from railsearch.training.processes import Processes
 from railsearch.training.progress import TrainingProgress
@@ -93,7 +93,12 @@ def train(
     Raises:
         TrainingError: the loss was no longer finite; the best weights so far are restored.
         InvalidInputError: the folder holds another run.
+        MissingExtraError: curves for TensorBoard are asked for, and it is not installed.
     """
+    if config.tensorboard:
+        import_tensorboard()
+        if folder is None:
+            raise InvalidInputError("tensorboard is true but the run has no folder for it; give one.")
     processes = processes or Processes()
     model = task.model
     names = [name for name, parameter in model.named_parameters() if parameter.requires_grad]
@@ -110,7 +115,9 @@ def train(
     device = weights[0].device
     with (
         torch.random.fork_rng([] if device.type == "cpu" else [device], device_type=device.type),
-        TrainingLog(folder if processes.is_first else None, num_lines=state.num_log_lines) as log,
+        TrainingLog(
+            folder if processes.is_first else None, num_lines=state.num_log_lines, has_curves=config.tensorboard
+        ) as log,
         TrainingProgress(config.epochs, steps_per_epoch, unit=unit, is_shown=show_progress) as progress,
     ):
         run = _Run(task, config, optimizer, weights, processes, checkpoints, log, progress, best, state)

@@ -1,0 +1,92 @@
+"""`railsearch recommend` and `railsearch evaluate`, used as people would, rightly and wrongly."""
+
+import json
+from pathlib import Path
+
+import polars as pl
+import pytest
+
+from railsearch import InvalidInputError, ModelFolderError
+from railsearch.data import Interactions, leave_last_out, write_prepared
+from railsearch.recommender import Recommender
+from tests.interface.test_cli_index import run
+from tests.recipes.worlds import random_walks, small_recipe
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("recommend")
+    plain = random_walks()
+    events = pl.DataFrame(
+        {"user": plain.users.numpy(), "item": plain.items.numpy(), "timestamp": plain.timestamps.numpy()}
+    )
+    titles = pl.DataFrame({"item": range(40), "title": [f"[bold]Title {item}" for item in range(40)]})
+    world = Interactions.from_frame(events, catalogue=titles)
+    write_prepared(world, folder / "data", name="walks")
+    Recommender.fit(world, small_recipe("hstu", "mixture-user", epochs=1)).save(folder / "model")
+    return folder
+
+
+@pytest.fixture(scope="module")
+def recommender(folder: Path) -> Recommender:
+    return Recommender.load(folder / "model", interactions=random_walks())
+
+
+def test_after_a_history(folder: Path, recommender: Recommender) -> None:
+    expected = recommender.recommend(histories=[[3, 1, 4], [1]], k=5)
+    printed = json.loads(run("recommend", folder / "model", "--history", "3,1,4", "--history", " 1", "-k", 5, "--json"))
+    found = pl.DataFrame(printed["recommendations"])
+    assert found.columns == ["user", "item", "score", "rank", "title"]
+    assert found["item"].to_list() == expected["item"].to_list()
+    assert found["title"][0] == f"[bold]Title {expected['item'][0]}"
+    text = run("recommend", folder / "model", "--history", "3,1,4", "-k", 5)
+    assert [line.split()[1] for line in text.splitlines()[1:]] == [str(item) for item in expected["item"][:5]]
+    assert f"[bold]Title {expected['item'][0]}" in text
+
+
+def test_to_users(folder: Path, recommender: Recommender) -> None:
+    printed = json.loads(
+        run("recommend", folder / "model", "--users", "7, 3", "--data", folder / "data", "-k", 4, "--json")
+    )
+    expected = recommender.recommend([7, 3], 4)
+    assert pl.DataFrame(printed["recommendations"])["item"].to_list() == expected["item"].to_list()
+
+
+def test_viewed_and_unknown_items(folder: Path, recommender: Recommender) -> None:
+    arguments = ("recommend", folder / "model", "-k", 40, "--json", "--history")
+    with pytest.raises(InvalidInputError, match="has item '99', which the model does not know"):
+        run(*arguments, "3,99")
+    everything = json.loads(run(*arguments, "3,99", "--ignore-unknown", "--keep-viewed"))["recommendations"]
+    assert sorted(row["item"] for row in everything) == list(range(40))
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        ([], "give either users or histories"),
+        (["--users", "1"], "--users was given without --data; pass the prepared data that holds their histories"),
+        (["--history", ""], "the history of 0 has no events"),
+        (["--history", "1", "-k", "41"], "k is 41 but there are 40 items; ask for k <= 40"),
+    ],
+)
+def test_what_cannot_work(folder: Path, arguments: list[str], message: str) -> None:
+    with pytest.raises(InvalidInputError, match=message):
+        run("recommend", folder / "model", *arguments)
+
+
+def test_evaluate(folder: Path, recommender: Recommender) -> None:
+    expected = recommender.evaluate(leave_last_out(random_walks()))
+    printed = json.loads(run("evaluate", folder / "model", "--data", folder / "data", "--json"))
+    assert printed["metrics"] == expected.metrics == recommender.card.metrics
+    assert (printed["protocol"], printed["num_users"]) == (expected.protocol, 50)
+    text = run("evaluate", folder / "model", "--data", folder / "data")
+    assert f"protocol: {expected.protocol}" in text
+    assert f"{expected.metrics['NDCG@10']:.4f}" in text
+
+
+def test_no_model(folder: Path) -> None:
+    for command in (("recommend", folder / "data", "--history", "1"), ("evaluate", folder, "--data", folder / "data")):
+        with pytest.raises(
+            ModelFolderError, match=r"config\.json does not exist; give a folder that Recommender"
+        ):
+            run(*command)
