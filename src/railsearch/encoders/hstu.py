@@ -112,7 +112,7 @@ class HSTU(nn.Module):
     def forward(self, histories: Histories) -> Tensor:
         """Encode every position: (E, D), in the order of the histories."""
         histories.check(num_items=self.num_items, max_length=self.max_length)
-        layout = _lay_out(histories, group_histories(histories.lengths, num_heads=self.num_heads))
+        layout = lay_out(histories, group_histories(histories.lengths, num_heads=self.num_heads))
         events = self.item_table(histories.items) * math.sqrt(self.dim)  # (E, D)
         events = events + self.position_table(layout.packing.positions)
         events = F.dropout(events, self.dropout, self.training)
@@ -130,7 +130,7 @@ class HSTU(nn.Module):
 
 def time_buckets(seconds: Tensor) -> Tensor:
     """Give the bucket of each stretch of time, whatever its sign: wider ones the longer it is."""
-    logarithms = seconds.float().abs_().clamp_(min=1).log_()
+    logarithms = seconds.to(torch.float32, copy=True).abs_().clamp_(min=1).log_()
     return logarithms.div_(TIME_BUCKET_WIDTH).clamp_(max=NUM_TIME_BUCKETS - 1).long()
 
 
@@ -140,7 +140,6 @@ class _Block(nn.Module):
     def __init__(self, *, dim: int, num_heads: int, head_dim: int, max_length: int, dropout: float) -> None:
         super().__init__()
         self.num_heads = num_heads
-        self.head_dim = head_dim
         self.divisor = max_length + EXTRA_LENGTH
         self.dropout = dropout
         self.input = nn.Linear(dim, 4 * num_heads * head_dim, bias=False)
@@ -156,26 +155,21 @@ class _Block(nn.Module):
         nn.init.normal_(self.distance_bias, std=0.02, generator=generator)
         nn.init.normal_(self.time_bias, std=0.02, generator=generator)
 
-    def forward(self, events: Tensor, layout: "_Layout") -> Tensor:
+    def forward(self, events: Tensor, layout: "Layout") -> Tensor:
         """Take events (E, D) to events (E, D)."""
         inputs = F.silu(self.input(_normalize(events)))  # (E, 4 * H * d)
         size = inputs.shape[1] // 4
         gates, attention_inputs = torch.split(inputs, [size, 3 * size], dim=1)  # u; v, q and k
-        attended = self._attend(attention_inputs, layout) / self.divisor  # (E, H * d)
-        gated = F.dropout(gates * _normalize(attended), self.dropout, self.training)  # (E, H * d)
-        outputs: Tensor = self.output(gated) + events  # (E, D)
+        attended = attend(
+            attention_inputs, self.distance_bias, self.time_bias, num_heads=self.num_heads, layout=layout
+        )  # (E, H * d)
+        gated = gates * _normalize(attended / self.divisor)  # (E, H * d)
+        outputs: Tensor = self.output(F.dropout(gated, self.dropout, self.training)) + events  # (E, D)
         return outputs
-
-    def _attend(self, inputs: Tensor, layout: "_Layout") -> Tensor:
-        padded = layout.packing.unpack(inputs).view(-1, 3, self.num_heads, self.head_dim)  # (T, 3, H, d)
-        distance_scores = self.distance_bias[layout.distances.clamp(min=0)]  # (N, N)
-        distance_scores = distance_scores.masked_fill(layout.distances < 0, BLOCKED)
-        attended: Tensor = _PointwiseAttention.apply(padded, distance_scores, self.time_bias, layout)  # type: ignore[no-untyped-call]
-        return layout.packing.pack(attended)  # (E, H * d)
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class _Tile:
+class Tile:
     """c consecutive queries of a group, with the m keys that the last of them sees: the causal half, and little more.
 
     Histories of a group are alike in this, b of them.
@@ -187,15 +181,16 @@ class _Tile:
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class _Layout:
+class Layout:
     """What attention has to know of a batch of histories, the same in all blocks."""
 
     packing: Packing
-    tiles: Sequence[Sequence[_Tile]]  # of each group
+    tiles: Sequence[Sequence[Tile]]  # of each group
     distances: Tensor  # (N, N) how many events a key is before a query; negative where it comes after
 
 
-def _lay_out(histories: Histories, packing: Packing) -> _Layout:
+def lay_out(histories: Histories, packing: Packing) -> Layout:
+    """Cut groups into tiles and sort the times between events into buckets, once for all blocks."""
     asked = packing.split(packing.unpack(histories.next_times))  # (b, n) each
     seen = packing.split(packing.unpack(histories.times))  # (b, n) each
     tiles = []
@@ -204,23 +199,33 @@ def _lay_out(histories: Histories, packing: Packing) -> _Layout:
         step = math.ceil(length / math.ceil(length / QUERIES_PER_TILE))
         tiles.append(
             [
-                _Tile(start, stop, time_buckets(next_times[:, start:stop, None] - times[:, None, :stop]).flatten())
+                Tile(start, stop, time_buckets(next_times[:, start:stop, None] - times[:, None, :stop]).flatten())
                 for start, stop in ((start, min(start + step, length)) for start in range(0, length, step))
             ]
         )
     positions = torch.arange(max(length for _, length in packing.shapes), device=histories.times.device)  # (N,)
-    return _Layout(packing, tiles, positions[:, None] - positions)
+    return Layout(packing, tiles, positions[:, None] - positions)
 
 
-class _PointwiseAttention(torch.autograd.Function):
-    """SiLU(q k^T + rab) v of all groups, tile by tile.
+def attend(inputs: Tensor, distance_bias: Tensor, time_bias: Tensor, *, num_heads: int, layout: Layout) -> Tensor:
+    """SiLU(q k^T + rab) v, causally: what each event attends to (E, H * d), from its v, q and k (E, 3 * H * d)."""
+    padded = layout.packing.unpack(inputs)  # (T, 3 * H * d)
+    padded = padded.view(len(padded), 3, num_heads, -1)  # (T, 3, H, d)
+    distance_scores = distance_bias.index_select(0, layout.distances.clamp(min=0).flatten())  # (N * N,)
+    distance_scores = distance_scores.view_as(layout.distances).masked_fill(layout.distances < 0, BLOCKED)  # (N, N)
+    attended: Tensor = _TiledAttention.apply(padded, distance_scores, time_bias, layout)  # type: ignore[no-untyped-call]
+    return layout.packing.pack(attended)  # (E, H * d)
+
+
+class _TiledAttention(torch.autograd.Function):
+    """Pointwise attention of all groups, tile by tile.
 
     The same as one line of torch for each group, but hardly anything is computed and kept that causality blocks, and
     gradients of the biases are added up without an index operation on each score. Heads stand before histories here.
     """
 
     @staticmethod
-    def forward(ctx: Any, inputs: Tensor, distance_scores: Tensor, time_bias: Tensor, layout: _Layout) -> Tensor:
+    def forward(ctx: Any, inputs: Tensor, distance_scores: Tensor, time_bias: Tensor, layout: Layout) -> Tensor:
         """Take v, q and k (T, 3, H, d) to what is attended to (T, H * d)."""
         num_heads = inputs.shape[2]
         outputs = torch.empty_like(inputs[:, 0])  # (T, H, d)
@@ -243,7 +248,7 @@ class _PointwiseAttention(torch.autograd.Function):
     @once_differentiable
     def backward(ctx: Any, gradient: Tensor) -> tuple[Tensor, Tensor, Tensor, None]:
         """Take the gradient of the outputs (T, H * d) to those of v, q, k and of both biases."""
-        layout: _Layout = ctx.layout
+        layout: Layout = ctx.layout
         num_heads = ctx.shape[2]
         distance_scores, time_bias, *saved = ctx.saved_tensors
         groups, scores_of_tiles = saved[: len(layout.tiles)], iter(saved[len(layout.tiles) :])
