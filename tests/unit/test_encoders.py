@@ -96,6 +96,25 @@ def test_later_items_change_no_earlier_output(kind: str) -> None:
         assert bool(((after - before)[place:].abs().amax(dim=1) > 1e-4).all()), place
 
 
+def test_no_score_is_too_large_to_block() -> None:
+    encoder, histories = make_encoder("hstu"), make_histories(9)
+    with torch.no_grad():
+        encoder.blocks[0].input.weight.mul_(1000)
+    before, after = (encoder(changed(histories, "items", 8, item)) for item in (3, 4))
+    assert torch.equal(after[:8], before[:8])
+
+
+@both
+def test_same_gradients_every_time(kind: str) -> None:
+    encoder, histories = make_encoder(kind), make_histories(12, 3, 7, 7)
+    gradients = []
+    for _ in range(2):
+        encoder.zero_grad()
+        encoder(histories).square().mul(torch.arange(8)).sum().backward()
+        gradients.append([parameter.grad for parameter in encoder.parameters()])
+    assert all(torch.equal(first, second) for first, second in zip(*gradients, strict=True))
+
+
 @both
 def test_no_history_sees_another(kind: str) -> None:
     encoder, histories = make_encoder(kind), make_histories(5, 9)

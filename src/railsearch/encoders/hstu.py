@@ -23,8 +23,6 @@ TIME_BUCKET_WIDTH = 0.301
 NORM_EPSILON = 1e-6
 QUERIES_PER_TILE = 64
 """Fewer waste less on scores that causality blocks, more need fewer calls."""
-BLOCKED = -1e4
-"""A score that SiLU takes to zero, and whose slope there is zero."""
 
 
 class HSTU(nn.Module):
@@ -212,7 +210,8 @@ def attend(inputs: Tensor, distance_bias: Tensor, time_bias: Tensor, *, num_head
     padded = layout.packing.unpack(inputs)  # (T, 3 * H * d)
     padded = padded.view(len(padded), 3, num_heads, -1)  # (T, 3, H, d)
     distance_scores = distance_bias.index_select(0, layout.distances.clamp(min=0).flatten())  # (N * N,)
-    distance_scores = distance_scores.view_as(layout.distances).masked_fill(layout.distances < 0, BLOCKED)  # (N, N)
+    blocked = torch.finfo(inputs.dtype).min / 2  # SiLU and its slope are zero there, whatever q k^T adds
+    distance_scores = distance_scores.view_as(layout.distances).masked_fill(layout.distances < 0, blocked)  # (N, N)
     attended: Tensor = _TiledAttention.apply(padded, distance_scores, time_bias, layout)  # type: ignore[no-untyped-call]
     return layout.packing.pack(attended)  # (E, H * d)
 
@@ -267,7 +266,7 @@ class _TiledAttention(torch.autograd.Function):
                 scores = next(scores_of_tiles)  # (H * b, c, m)
                 to_values[:, seen] += F.silu(scores).mT @ to_attended[:, asked]
                 to_weights = to_attended[:, asked] @ values[:, seen].mT  # (H * b, c, m)
-                to_scores = torch.ops.aten.silu_backward(to_weights, scores)  # (H * b, c, m)
+                to_scores: Tensor = torch.ops.aten.silu_backward(to_weights, scores)  # (H * b, c, m)
                 to_queries[:, asked] = to_scores @ keys[:, seen]
                 to_keys[:, seen] += to_scores.mT @ queries[:, asked]
                 to_bias = to_scores.view(num_heads, -1, *scores.shape[1:]).sum(dim=0)  # (b, c, m)
