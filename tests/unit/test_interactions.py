@@ -131,7 +131,8 @@ def test_order_within_a_second_is_kept() -> None:
 def test_milliseconds_are_not_taken_for_seconds() -> None:
     table = pl.DataFrame({"user": [1, 1], "item": [1, 2], "timestamp": [1_700_000_000_000, 1_700_000_001_000]})
     with pytest.raises(
-        InvalidInputError, match="row 0: timestamp '1700000000000' is beyond the year 5138 in s; set time_unit"
+        InvalidInputError,
+        match="row 0: timestamp '1700000000000' is beyond the year 5138 in s; say what it counts with time_unit",
     ):
         Interactions.from_frame(table)
     assert Interactions.from_frame(table, time_unit="ms").timestamps.tolist() == [1_700_000_000, 1_700_000_001]
@@ -223,7 +224,7 @@ def test_wrong_files_name_the_line(tmp_path: Path) -> None:
     with pytest.raises(
         InvalidInputError,
         match=r"3 bad rows of 4 .*line 2: 2 fields instead of 4; line 3: user 'x' is no whole number; "
-        "line 5: timestamp 'soon' is no time",
+        "line 5: timestamp 'soon' is no number or ISO date",
     ):
         read_movielens(tmp_path)
     assert histories(read_movielens(tmp_path, max_bad_rows=3)) == {1: [10]}
