@@ -56,6 +56,8 @@ def test_other_names_types_and_a_catalogue() -> None:
 def test_without_times_the_order_given_is_kept() -> None:
     found = Interactions.from_frame(pl.DataFrame({"user": [1, 2, 1], "item": [9, 8, 7]}), timestamp=None)
     assert histories(found) == {1: [9, 7], 2: [8]}
+    assert found.timestamps.tolist() == [0, 2, 1]
+    assert not found.has_times
 
 
 def test_bad_rows_are_never_dropped_silently(caplog: pytest.LogCaptureFixture) -> None:
@@ -166,6 +168,7 @@ def test_a_catalogue_with_titles() -> None:
     assert found.item_columns.rows() == [("A", 1), ("C", 3), ("D", 4), (None, None)]
     for wrong, message in (
         (movies.rename({"id": "item"}), "the catalogue of a table has no column 'id'; its columns are: item, title"),
+        (movies.with_columns(item=1), "has ids in 'id', and another column 'item'"),
         (pl.concat([movies, movies[:1]]), "the catalogue of a table holds 40 more than once"),
         ([1, None], "the catalogue of a table has no id in row 1"),
         ([1.5], "catalogue holds Float64 ids but events hold Int64 ones"),

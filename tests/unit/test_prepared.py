@@ -226,7 +226,7 @@ def test_what_is_there_is_not_replaced_unasked(tmp_path: Path) -> None:
     (tmp_path / "out" / "notes.txt").write_text("mine")
     with pytest.raises(InvalidInputError, match="holds other files than prepared data"):
         prepare("lines", file, tmp_path / "out", overwrite=True)
-    with pytest.raises(DataFolderError, match="cannot be written"):
+    with pytest.raises(DataFolderError, match="cannot be prepared"):
         prepare("lines", file, file / "out")
 
 

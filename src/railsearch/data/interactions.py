@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 import torch
 from torch import Tensor
 
-from railsearch.data.columns import TimeUnit, read_ids, read_ratings, read_times, rows_of, why_not
+from railsearch.data.columns import Times, TimeUnit, read_ids, read_ratings, read_times, rows_of, why_not
 from railsearch.errors import InvalidInputError
 from railsearch.inputs import as_choice, check_count
 
@@ -40,6 +40,7 @@ class Interactions:
     item_columns: "DataFrame | None" = None
     """What else is known of the items, such as titles: one row an item, in the order of `item_ids`."""
     has_times: bool = True
+    """Whether `timestamps` are seconds, and not positions."""
 
     @classmethod
     def from_frame(
@@ -138,8 +139,8 @@ def assemble(
     """Make interactions of columns as they were given.
 
     Args:
-        given: user, item, timestamp and rating where there are any, row or line, which reports name, and problem where
-            a row is known to be bad.
+        given: user, item, timestamp and rating where there are any; row or line, which reports name; and problem, what
+            is known to be wrong with a row that has nothing in it.
         catalogue: ids of all items, or a table of them.
         catalogue_column: where that table has the ids.
         time_unit: what times that are numbers count.
@@ -152,7 +153,8 @@ def assemble(
     unit = as_choice(TimeUnit, time_unit, name="time_unit")
     check_count(max_bad_rows, name="max_bad_rows", minimum=0)
     has_times = "timestamp" in given.columns
-    times = read_times(given["timestamp"] if has_times else pl.int_range(len(given), eager=True), unit)
+    positions = pl.int_range(len(given), eager=True)
+    times = read_times(given["timestamp"], unit) if has_times else Times(positions, positions)
     read = pl.DataFrame(
         {
             "user": read_ids(given["user"], are_whole=are_whole_ids),
@@ -163,9 +165,7 @@ def assemble(
     )
     if "rating" in given.columns:
         read = read.with_columns(rating=read_ratings(given["rating"]))
-    if "problem" in given.columns:
-        read = read.with_columns(problem=given["problem"])
-    is_good = read.select(pl.all_horizontal(pl.exclude("problem", "exact").is_not_null())).to_series()
+    is_good = read.select(pl.all_horizontal(pl.exclude("exact").is_not_null())).to_series()
     bad_rows = _reports(given.filter(~is_good), read.filter(~is_good), unit)
     _check_few_enough(bad_rows, len(given), max_bad_rows, source)
     events = read.filter(is_good)
@@ -239,6 +239,10 @@ def _candidates(met: "Series", catalogue: object, column: str, source: str) -> "
     if table is not None and column not in table.columns:
         raise InvalidInputError(
             f"the catalogue of {source} has no column {column!r}; its columns are: {', '.join(table.columns)}."
+        )
+    if table is not None and column != "item" and "item" in table.columns:
+        raise InvalidInputError(
+            f"the catalogue of {source} has ids in {column!r}, and another column 'item'; rename or drop that."
         )
     known = read_ids(table[column] if table is not None else pl.Series("item", catalogue))  # type: ignore[arg-type]
     if known.null_count():

@@ -110,7 +110,7 @@ def prepare(
     except RailsearchError:
         raise
     except OSError as error:
-        raise DataFolderError(f"{folder} cannot be written ({error}); it is as it was.") from error
+        raise DataFolderError(f"{folder} cannot be prepared ({error}); it is as it was.") from error
     return Prepared(folder, about)
 
 
