@@ -26,6 +26,8 @@ NUM_KEPT = 2
 RUN_FILE = "run.json"
 STATE_FILE = "state.json"
 TENSOR_FILES = ("model", "best", "optimizer")
+FREE_SETTINGS = {"epochs", "patience", "checkpoint_minutes", "validate_every"}
+"""How long a run goes, and how often it is looked at, may be changed while it is under way."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -93,8 +95,8 @@ class Checkpoints:
         return None
 
     def _check_run(self) -> None:
-        """Refuse to go on with a run that other settings began, but for how long it is to go."""
-        ours = self._config.model_dump(mode="json", exclude={"epochs", "patience", "checkpoint_minutes"})
+        """Refuse to go on with a run that other settings began; those that change no step may differ."""
+        ours = self._config.model_dump(mode="json", exclude=FREE_SETTINGS)
         file = self._folder / RUN_FILE
         if not file.is_file():
             self._folder.mkdir(parents=True, exist_ok=True)
