@@ -104,7 +104,8 @@ class Checkpoints:
                 written.write_text(json.dumps(ours, indent=1) + "\n")
             return
         theirs = json.loads(file.read_text())
-        differing = sorted(key for key in ours.keys() | theirs.keys() if ours.get(key) != theirs.get(key))
+        named = (ours.keys() | theirs.keys()) - FREE_SETTINGS
+        differing = sorted(key for key in named if ours.get(key) != theirs.get(key))
         if differing:
             key = differing[0]
             raise InvalidInputError(
