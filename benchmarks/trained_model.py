@@ -111,7 +111,7 @@ def describe_gate(similarity: MixtureOfLogits, query_parts: QueryParts, target_p
     mean = weights.mean(dim=0)  # (P,)
     own, overall = entropy(weights).mean(), entropy(mean)
     print(
-        f"\nGate over {len(mean)} pairs, of users and their test items: entropy of one pair's weights {own:.2f}, of the "
+        f"\nGate over {len(mean)} pairs, of users and test items: entropy of one pair's weights {own:.2f}, of the "
         f"mean weights {overall:.2f}, at most {math.log(len(mean)):.2f}; the heaviest pair has "
         f"{weights.amax(dim=1).mean():.1%} on average."
     )
