@@ -1,7 +1,7 @@
 """What a sequence encoder must offer so that it can be trained and served."""
 
 from collections.abc import Iterator, Mapping
-from typing import Protocol, Self, runtime_checkable
+from typing import ClassVar, Protocol, Self, runtime_checkable
 
 from torch import Tensor, nn
 from torch.nn import Parameter
@@ -14,7 +14,7 @@ from railsearch.similarity.contract import ConfigValue
 class SequenceEncoder(Protocol):
     """Turns each position of a history into a query for the item that comes next."""
 
-    kind: str
+    kind: ClassVar[str]
     dim: int
     num_items: int
     max_length: int
