@@ -17,6 +17,7 @@ LAYERS = {
     "evaluation": 4,
     "demo": 5, "recommender": 5,
     "cli": 6,
+    "__main__": 7,
 }  # fmt: skip
 MODULES = sorted(path.relative_to(PACKAGE) for path in PACKAGE.rglob("*.py"))
 

@@ -45,7 +45,7 @@ def test_import_is_quiet_and_lean() -> None:
         "assert not logging.getLogger().handlers;"
         "assert torch.equal(state, torch.get_rng_state());"
         "assert not torch.cuda.is_initialized();"
-        "heavy = {'typer', 'polars', 'matplotlib', 'faiss', 'transformers', 'pydantic'} & set(sys.modules);"
+        "heavy = {'typer', 'polars', 'matplotlib', 'faiss', 'transformers', 'tensorboard'} & set(sys.modules);"
         "assert not heavy, heavy"
     )
     completed = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
@@ -102,6 +102,6 @@ def test_readme_lists_every_module() -> None:
 
 
 def test_no_unsafe_call_in_the_package() -> None:
-    unsafe = re.compile(r"torch\.load\(|\bpickle\b|(?<!\.)\beval\(|\bexec\(|shell=True|os\.system")
+    unsafe = re.compile(r"(?<!safetensors\.)torch\.load\(|\bpickle\b|(?<!\.)\beval\(|\bexec\(|shell=True|os\.system")
     for path in Path(railsearch.__file__).parent.rglob("*.py"):
         assert not unsafe.search(path.read_text()), path

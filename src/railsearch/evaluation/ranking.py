@@ -2,12 +2,11 @@
 
 from dataclasses import dataclass
 
+from torch import Tensor
+
 from railsearch.data import Split
 from railsearch.metrics import ndcg, summarize
-from railsearch.training.sequential import SequentialModel, rank_held_out
-
-RANKS = (1, 10, 50, 200)
-"""The k of HR@k and NDCG@k."""
+from railsearch.training.sequential import RANKS, SequentialModel, rank_held_out
 
 
 @dataclass(frozen=True, slots=True)
@@ -23,9 +22,15 @@ class Evaluation:
         return f"{figures}\n{self.protocol}"
 
 
-def evaluate_test(model: SequentialModel, split: Split) -> Evaluation:
-    """Rank the test item of every user of a split: HR and NDCG at 1, 10, 50 and 200, and MRR."""
-    ranks = rank_held_out(model, split.interactions, split.test)
+def evaluate_test(model: SequentialModel, split: Split, *, user_rows: Tensor | None = None) -> Evaluation:
+    """Rank the test item of every user of a split: HR at 1, 10, 50 and 200, MRR, and NDCG at 10, 50 and 200.
+
+    Args:
+        model: what to measure.
+        split: of interactions with the items of the model.
+        user_rows: as in `rank_held_out`.
+    """
+    ranks = rank_held_out(model, split.interactions, split.test, user_rows=user_rows)
     hits = summarize(ranks, ks=RANKS)
     metrics = {**hits, **{f"NDCG@{k}": ndcg(ranks, k) for k in RANKS[1:]}}
     return Evaluation(metrics, split.protocol, len(ranks))

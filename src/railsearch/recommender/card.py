@@ -27,7 +27,7 @@ class ModelCard:
     picked_by: str
     validation: dict[str, float] | None
     metrics: dict[str, float]
-    """On the test items; read once, at the end."""
+    """On the test items, with the weights of the best epoch."""
     seed: int
     seconds: float
     versions: dict[str, str] = field(default_factory=dict)
@@ -73,7 +73,7 @@ A recommender by railsearch: it takes a history of items and ranks the item that
 
 ## Quality
 Protocol: {self.protocol}.
-Epoch {self.best_epoch} of {self.num_epochs}, picked by {self.picked_by}. Measured once, at the end:
+Epoch {self.best_epoch} of {self.num_epochs}, picked by {self.picked_by}. With its weights:
 
 | metric | test |
 |---|---|

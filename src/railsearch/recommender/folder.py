@@ -61,11 +61,15 @@ def write_model_folder(saved: Saved, target: Path, *, overwrite: bool) -> None:
         "card": dataclasses.asdict(saved.card),
         "files": {name: xxhash.xxh3_128_hexdigest(content) for name, content in contents.items()},
     }
-    with new_folder(target, replaces=overwrite) as folder:
-        for name, content in contents.items():
-            (folder / name).write_bytes(content)
-        (folder / CARD_FILE).write_text(saved.card.to_markdown(saved.recipe))
-        (folder / CONFIG_FILE).write_text(json.dumps(config, indent=2) + "\n")
+    config["checksum"] = checksum(config)
+    try:
+        with new_folder(target, replaces=overwrite) as folder:
+            for name, content in contents.items():
+                (folder / name).write_bytes(content)
+            (folder / CARD_FILE).write_text(saved.card.to_markdown(saved.recipe))
+            (folder / CONFIG_FILE).write_text(json.dumps(config, indent=2) + "\n")
+    except OSError as error:
+        raise ModelFolderError(f"{target} cannot be written ({error}); nothing was changed.") from error
 
 
 def read_model_folder(path: Path) -> Saved:
@@ -74,6 +78,8 @@ def read_model_folder(path: Path) -> Saved:
 
     folder = settled_folder(path)
     config = _read_config(folder)
+    if config.pop("checksum", None) != checksum(config):
+        raise ModelFolderError(f"{folder / CONFIG_FILE} was changed or damaged after saving; restore it from a copy.")
     contents = {name: _read(folder / name, digest) for name, digest in config["files"].items()}
     try:
         recipe, card = Recipe(**config["recipe"]), ModelCard(**config["card"])
@@ -89,11 +95,16 @@ def read_model_folder(path: Path) -> Saved:
     return Saved(model, recipe, card, items, users)
 
 
-def _read_config(folder: Path) -> dict[str, dict[str, Any]]:
+def checksum(config: dict[str, Any]) -> str:
+    """Of what config.json states, but for the checksum itself and however it is laid out."""
+    return xxhash.xxh3_128_hexdigest(json.dumps(config, sort_keys=True).encode())
+
+
+def _read_config(folder: Path) -> dict[str, Any]:
     file = folder / CONFIG_FILE
     try:
         config = json.loads(file.read_text())
-    except FileNotFoundError:
+    except (FileNotFoundError, NotADirectoryError):
         raise ModelFolderError(f"{file} does not exist; give a folder that Recommender.save wrote.") from None
     except (OSError, ValueError, RecursionError) as error:
         raise ModelFolderError(f"{file} cannot be read ({error}); restore it from a copy.") from error

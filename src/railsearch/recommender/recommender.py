@@ -4,17 +4,18 @@ from collections.abc import Iterable
 from pathlib import Path
 from typing import TYPE_CHECKING, Self
 
+import torch
 from torch import Tensor
 
 from railsearch.data import Interactions, Split, leave_last_out
-from railsearch.errors import InvalidInputError
+from railsearch.errors import InvalidInputError, NotEnoughItemsError
 from railsearch.evaluation import Evaluation, evaluate_test
 from railsearch.index import Index, Strategy
 from railsearch.inputs import as_path, check_count
 from railsearch.recommender.card import ModelCard
 from railsearch.recommender.folder import Saved, read_model_folder, write_model_folder
 from railsearch.recommender.recipe import Recipe, build_encoder, build_similarity
-from railsearch.recommender.requests import HistoriesLike, Requests, UnknownItems
+from railsearch.recommender.requests import HistoriesLike, Requests, UnknownItems, find_rows
 from railsearch.training import FitReport
 from railsearch.training.loop import train
 from railsearch.training.processes import Processes
@@ -83,7 +84,7 @@ class Recommender:
             show_progress: a progress bar; by default on a terminal only.
         """
         recipe = Recipe() if recipe is None else recipe
-        known = interactions if isinstance(interactions, Interactions) else Interactions.from_frame(interactions)
+        known = _as_interactions(interactions)
         if split is None:
             split = leave_last_out(known, has_validation=recipe.split.has_validation)
         elif split.interactions is not known:
@@ -127,13 +128,13 @@ class Recommender:
         Args:
             users: ids of users whose histories are at hand: those of `interactions`.
             k: how many items each.
-            histories: in place of users, histories themselves: lists of item ids, oldest first; a mapping from any
-                name to such a list; `Interactions`; or a table with the columns user, item and timestamp. Nobody in
-                it needs to have been there in training. Lists carry no times: to an encoder that looks at them all
-                their events are of one moment. Of a history longer than the model was trained on the last events
-                count; all are filtered.
+            histories: in place of users, histories themselves: lists of item ids, oldest first; a mapping from users
+                to such lists; `Interactions`; or a table with the columns user, item and timestamp. Nobody in it needs
+                to have been there in training; a user who was keeps the component that a user table has learned.
+                Lists carry no times: to an encoder that looks at them all their events are of one moment. Of a history
+                longer than the model was trained on the last events count; all are filtered.
             filter_viewed: leave out what is in the history.
-            at: when it is asked, in seconds; by default at the time of the last event.
+            at: when it is asked, in seconds; by default at the time of the last event. Only with times.
             unknown_items: "refuse" a history with an item that the model does not know, or "ignore" the item.
             strategy: how to search; brute force if left out.
         """
@@ -147,11 +148,13 @@ class Recommender:
             user_ids=self.user_ids,
             interactions=self.interactions,
             unknown_items=unknown_items,
+            at=at,
         )
+        self._check_enough(requests, k, filter_viewed=filter_viewed)
         similarity, index = self.model.similarity, self._memory_index()
         tables = []
         for batch in requests.batches(QUERIES_PER_SEARCH):
-            queries = self.model.encode(batch.to_histories(max_length=self.model.encoder.max_length, at=at))  # (B, D)
+            queries = self.model.encode(batch.to_histories(max_length=self.model.encoder.max_length))  # (B, D)
             found = index.search(
                 queries,
                 k,
@@ -182,18 +185,20 @@ class Recommender:
             user_ids=None,
             interactions=None,
             unknown_items=unknown_items,
+            at=at,
         )
-        return self.model.encode(requests.to_histories(max_length=self.model.encoder.max_length, at=at))
+        return self.model.encode(requests.to_histories(max_length=self.model.encoder.max_length))
 
     def evaluate(self, split: Split) -> Evaluation:
         """Rank the test items of a split whose items are those of this model: HR, NDCG, MRR, with the protocol."""
-        given = split.interactions.item_ids
-        if len(given) != len(self.items) or not (given == self.items["item"]).all():
+        given, known = split.interactions, self.items["item"]
+        if find_rows(given.item_ids, known).tolist() != list(range(len(known))):
             raise InvalidInputError(
-                f"the split has {len(given)} items and they are not the {len(self.items)} of this model; split the "
+                f"the split has {given.num_items} items and they are not the {len(known)} of this model; split the "
                 "interactions that it was trained on, or ones with the same catalogue."
             )
-        return evaluate_test(self.model, split)
+        users = None if self.user_ids is None else find_rows(given.user_ids, self.user_ids)  # (U,)
+        return evaluate_test(self.model, split, user_rows=users)
 
     def build_index(self, path: str | Path | None = None) -> Index:
         """Index every item under the similarity that was trained, in memory or as a folder.
@@ -219,8 +224,8 @@ class Recommender:
         write_model_folder(saved, as_path(path), overwrite=overwrite)
 
     @classmethod
-    def load(cls, path: str | Path, *, interactions: Interactions | None = None) -> Self:
-        """Read a model folder; with interactions, `recommend` knows their users."""
+    def load(cls, path: str | Path, *, interactions: object = None) -> Self:
+        """Read a model folder; with interactions, as in `fit`, `recommend` knows their users."""
         saved = read_model_folder(as_path(path))
         return cls(
             model=saved.model,
@@ -228,10 +233,30 @@ class Recommender:
             card=saved.card,
             items=saved.items,
             user_ids=saved.user_ids,
-            interactions=interactions,
+            interactions=None if interactions is None else _as_interactions(interactions),
         )
+
+    def _check_enough(self, requests: Requests, k: int, *, filter_viewed: bool) -> None:
+        """Check that everybody has k items left."""
+        num_items = len(self.items)
+        if k > num_items:
+            raise NotEnoughItemsError(f"k is {k} but there are {num_items} items; ask for k <= {num_items}.")
+        if not filter_viewed:
+            return
+        for name, items in zip(requests.names, requests.items, strict=True):
+            num_left = num_items - len(torch.unique(items))
+            if num_left < k:
+                remedy = f"ask for k <= {num_left}, or pass" if num_left else "pass"
+                raise NotEnoughItemsError(
+                    f"k is {k} but the history of {name!r} leaves {num_left} of the {num_items} items; {remedy} "
+                    "filter_viewed=False."
+                )
 
     def _memory_index(self) -> Index:
         if self._index is None:
             self._index = Index.build(self.model.similarity, self.model.encoder.embed_items().detach())
         return self._index
+
+
+def _as_interactions(given: object) -> Interactions:
+    return given if isinstance(given, Interactions) else Interactions.from_frame(given)

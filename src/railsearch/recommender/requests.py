@@ -3,8 +3,10 @@
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
+from itertools import chain, groupby, islice
 from typing import TYPE_CHECKING, Protocol, TypeAlias
 
+import numpy as np
 import torch
 from torch import Tensor
 
@@ -44,6 +46,8 @@ class Requests:
     items: tuple[Tensor, ...]  # B times (n,) rows of items, oldest first
     times: tuple[Tensor, ...]  # B times (n,) seconds
     users: Tensor  # (B,) rows of the model's own users; negative where it does not know them
+    at: int | None
+    """When all of them are asked, in seconds; None for the time of each one's last event."""
 
     def __len__(self) -> int:
         return len(self.items)
@@ -58,6 +62,7 @@ class Requests:
         user_ids: "Series | None",
         interactions: Interactions | None,
         unknown_items: UnknownItems | str,
+        at: int | None,
     ) -> "Requests":
         """Check what was brought, and look its items and users up.
 
@@ -68,6 +73,7 @@ class Requests:
             user_ids: users that the model has weights for, in the order of their rows.
             interactions: where the users' histories are.
             unknown_items: what to do with items that are not the model's.
+            at: when it is asked.
         """
         ignores = as_choice(UnknownItems, unknown_items, name="unknown_items") is UnknownItems.IGNORE
         if (users is None) == (histories is None):
@@ -78,24 +84,30 @@ class Requests:
                     "no histories of users are at hand (a model folder holds none); give histories=..., or "
                     "Recommender.load(path, interactions=...)."
                 )
-            names, items, times = _of_users(users, interactions)
+            asked = _of_users(users, interactions)
         elif isinstance(histories, Interactions) or hasattr(histories, "__arrow_c_stream__"):
             table = histories if isinstance(histories, Interactions) else Interactions.from_frame(histories)
-            names, items, times = _of_users(table.user_ids, table)
+            asked = _of_users(table.user_ids, table)
         else:
-            names, items, times = _of_lists(histories)
-        return _look_up(names, items, times, item_ids, user_ids, ignores=ignores)
+            asked = _of_lists(histories)
+        if at is not None:
+            _check_time(at, has_times=asked.has_times)
+        items, times = _known_events(asked, item_ids, ignores=ignores)
+        rows = torch.full((len(items),), NO_USER)  # (B,)
+        if user_ids is not None and asked.are_users:
+            rows = find_rows(asked.names, user_ids)  # (B,)
+        return Requests(asked.names, items, times, rows, at)
 
     def batches(self, size: int) -> "Iterable[Requests]":
         """Cut into so many requests at a time."""
         for first in range(0, len(self), size):
             rows = slice(first, first + size)
-            yield Requests(self.names[rows], self.items[rows], self.times[rows], self.users[rows])
+            yield Requests(self.names[rows], self.items[rows], self.times[rows], self.users[rows], self.at)
 
-    def to_histories(self, *, max_length: int, at: int | None) -> Histories:
-        """The last events of each, asked for at that time, or at the time of the last event."""
+    def to_histories(self, *, max_length: int) -> Histories:
+        """The last events of each, up to the moment of the request."""
         items, times = ([each[-max_length:] for each in whole] for whole in (self.items, self.times))
-        next_times = [torch.cat([own[1:], own[-1:] if at is None else own.new_tensor([at])]) for own in times]
+        next_times = [torch.cat([own[1:], own[-1:] if self.at is None else own.new_tensor([self.at])]) for own in times]
         return Histories(
             items=torch.cat(items),
             times=torch.cat(times),
@@ -104,13 +116,40 @@ class Requests:
         )
 
 
-_Found: TypeAlias = "tuple[Series, list[Series], list[Tensor]]"
+@dataclass(frozen=True, slots=True, eq=False)
+class _Asked:
+    """Histories with the ids that they came with, one after the other."""
+
+    names: "Series"  # (B,)
+    items: "list[Series]"  # (E,) ids in all, in pieces of one type each
+    times: Tensor  # (E,) seconds
+    lengths: list[int]  # (B,) events of each; they sum to E
+    has_times: bool
+    are_users: bool
+    """Whether names are those of users, and not places in a list."""
 
 
-def _of_users(users: Iterable[object], interactions: Interactions) -> _Found:
+def find_rows(values: "Series", ids: "Series") -> Tensor:
+    """The row of each value among ids, which are sorted and all different; -1 where there is none.
+
+    A value of another type stands for an id where nothing of it is lost: 3.0 and "3" for 3, but neither 3.5 nor "03".
+    """
+    import polars as pl  # noqa: PLC0415
+
+    if not len(values):
+        return torch.empty(0, dtype=torch.int64)
+    try:
+        alike = values.cast(ids.dtype, strict=False)
+        is_same = alike.cast(values.dtype, strict=False) == values
+    except pl.exceptions.PolarsError:
+        return torch.full((len(values),), -1)
+    rows = ids.search_sorted(alike).cast(pl.Int64).clip(0, len(ids) - 1)
+    is_there = (is_same & (ids.gather(rows) == alike)).fill_null(value=False)
+    return torch.from_numpy(rows.set(~is_there, -1).to_numpy(writable=True))
+
+
+def _of_users(users: Iterable[object], interactions: Interactions) -> _Asked:
     """Histories of users by their ids."""
-    import polars as pl  # noqa: PLC0415  (importing railsearch stays cheap)
-
     names = _as_series(users, "users")
     rows = find_rows(names, interactions.user_ids)  # (B,)
     if bool((rows < 0).any()):
@@ -118,16 +157,24 @@ def _of_users(users: Iterable[object], interactions: Interactions) -> _Found:
         raise InvalidInputError(
             f"users[{place}] is {names[place]!r}, whose history is not known; give it as histories=..."
         )
-    offsets = interactions.offsets
-    spans = [(int(offsets[row]), int(offsets[row + 1])) for row in rows.tolist()]
-    ids = interactions.item_ids
-    items = [ids.gather(pl.Series(interactions.items[first:last].numpy())) for first, last in spans]
-    return names, items, [interactions.timestamps[first:last] for first, last in spans]
+    starts, ends = interactions.offsets[rows], interactions.offsets[rows + 1]  # (B,)
+    places = torch.cat(
+        [torch.arange(first, last) for first, last in zip(starts.tolist(), ends.tolist(), strict=True)]
+        or [torch.empty(0, dtype=torch.int64)]
+    )  # (E,)
+    return _Asked(
+        names=names,
+        items=[interactions.item_ids.gather(interactions.items[places].numpy())],
+        times=interactions.timestamps[places],
+        lengths=(ends - starts).tolist(),
+        has_times=interactions.has_times,
+        are_users=True,
+    )
 
 
-def _of_lists(histories: object) -> _Found:
+def _of_lists(histories: object) -> _Asked:
     """Histories as lists of item ids, whose events have no times."""
-    import polars as pl  # noqa: PLC0415
+    import polars as pl  # noqa: PLC0415  (importing railsearch stays cheap)
 
     if isinstance(histories, Mapping):
         names, lists = _as_series(list(histories), "histories"), list(histories.values())
@@ -137,56 +184,49 @@ def _of_lists(histories: object) -> _Found:
         raise InvalidInputError(
             f"histories is a {type(histories).__name__}; give lists of item ids, a mapping to such lists, or a table."
         )
-    items = [_as_series(own, f"histories[{name!r}]") for name, own in zip(names, lists, strict=True)]
-    return names, items, [torch.zeros(len(own), dtype=torch.int64) for own in items]
+    items = [_as_series(own, f"histories[{name!r}]").alias("item") for name, own in zip(names, lists, strict=True)]
+    lengths = [len(own) for own in items]
+    return _Asked(
+        names=names,
+        items=[pl.concat(alike) for _, alike in groupby(items, key=lambda own: own.dtype)],
+        times=torch.zeros(sum(lengths), dtype=torch.int64),
+        lengths=lengths,
+        has_times=False,
+        are_users=isinstance(histories, Mapping),
+    )
 
 
-def _look_up(
-    names: "Series",
-    items: "list[Series]",
-    times: list[Tensor],
-    item_ids: "Series",
-    user_ids: "Series | None",
-    *,
-    ignores: bool,
-) -> Requests:
-    """Rows of items and users; a history that is empty, or empty without unknown items, is refused."""
-    if not len(names):
+def _known_events(asked: _Asked, item_ids: "Series", *, ignores: bool) -> tuple[tuple[Tensor, ...], tuple[Tensor, ...]]:
+    """Rows and times of known items; a history that is empty, or empty without unknown items, is refused."""
+    if not asked.lengths:
         raise InvalidInputError("there is nobody to recommend to; give at least one user or history.")
-    rows, kept_times = [], []
-    for name, own, own_times in zip(names, items, times, strict=True):
-        found = find_rows(own, item_ids)  # (n,)
-        is_known = found >= 0  # (n,)
-        if not ignores and not bool(is_known.all()):
-            place = int((~is_known).nonzero()[0])
-            raise InvalidInputError(
-                f"the history of {name!r} has item {own[place]!r}, which the model does not know; leave it out, or "
-                'pass unknown_items="ignore".'
-            )
-        if not bool(is_known.any()):
-            raise InvalidInputError(
-                f"the history of {name!r} has no {'known item' if len(own) else 'events'}; there is nothing to "
-                "recommend from: leave it out, or recommend what is popular."
-            )
-        rows.append(found[is_known])
-        kept_times.append(own_times[is_known])
-    users = torch.full((len(names),), NO_USER) if user_ids is None else find_rows(names, user_ids)  # (B,)
-    return Requests(names, tuple(rows), tuple(kept_times), users)
+    found = torch.cat([find_rows(piece, item_ids) for piece in asked.items])  # (E,)
+    is_known = found >= 0  # (E,)
+    owners = torch.arange(len(asked.lengths)).repeat_interleave(torch.tensor(asked.lengths))  # (E,)
+    if not ignores and not bool(is_known.all()):
+        place = int((~is_known).nonzero()[0])
+        item = next(islice(chain.from_iterable(asked.items), place, None))
+        raise InvalidInputError(
+            f"the history of {asked.names[int(owners[place])]!r} has item {item!r}, which the model does not know; "
+            'leave it out, or pass unknown_items="ignore".'
+        )
+    counts = torch.bincount(owners[is_known], minlength=len(asked.lengths))  # (B,)
+    if not int(counts.min()):
+        empty = int(counts.argmin())
+        raise InvalidInputError(
+            f"the history of {asked.names[empty]!r} has no {'known item' if asked.lengths[empty] else 'events'}; "
+            "there is nothing to recommend from: leave it out, or recommend what is popular."
+        )
+    return torch.split(found[is_known], counts.tolist()), torch.split(asked.times[is_known], counts.tolist())
 
 
-def find_rows(values: "Series", ids: "Series") -> Tensor:
-    """The row of each value among ids, which are sorted and all different; -1 where there is none."""
-    import polars as pl  # noqa: PLC0415
-
-    if not len(values):
-        return torch.empty(0, dtype=torch.int64)
-    try:
-        values = values.cast(ids.dtype)
-    except pl.exceptions.PolarsError:
-        return torch.full((len(values),), -1)
-    rows = ids.search_sorted(values).cast(pl.Int64).clip(0, len(ids) - 1)
-    is_there = (ids.gather(rows) == values).fill_null(value=False)
-    return torch.from_numpy(rows.set(~is_there, -1).to_numpy(writable=True))
+def _check_time(at: object, *, has_times: bool) -> None:
+    if isinstance(at, bool) or not isinstance(at, (int, np.integer)):
+        raise InvalidInputError(f"at is {at!r}; give whole seconds, as in the column timestamp.")
+    if not has_times:
+        raise InvalidInputError(
+            f"at is {at} but lists carry no times; give a table with a column timestamp, or leave at out."
+        )
 
 
 def _as_series(values: object, name: str) -> "Series":
@@ -198,5 +238,6 @@ def _as_series(values: object, name: str) -> "Series":
         raise InvalidInputError(f"{name} is {values!r}; give a list of ids.")
     try:
         return pl.Series(name, list(values))
-    except (TypeError, pl.exceptions.PolarsError) as error:
-        raise InvalidInputError(f"{name} does not hold ids of one type ({error}).") from error
+    except (TypeError, OverflowError, pl.exceptions.PolarsError) as error:
+        cause = str(error).partition("\n")[0]
+        raise InvalidInputError(f"{name} does not hold ids of one type ({cause}).") from error

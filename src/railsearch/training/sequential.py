@@ -15,6 +15,8 @@ from railsearch.training.loop import Batch, diverged
 from railsearch.training.losses import StepLosses, backward_sampled_softmax
 from railsearch.training.negatives import draw_contrast
 
+RANKS = (1, 10, 50, 200)
+"""The k of HR@k and NDCG@k."""
 HISTORIES_PER_BATCH = 128
 """Histories that are encoded at once where nothing is trained."""
 
@@ -58,12 +60,16 @@ class NextItemTask:
         self._split = split
         self._config = config
         self._device = model.encoder.item_table.weight.device
-        events = split.train_ends - split.interactions.offsets[:-1]  # (U,)
+        self._starts = split.interactions.offsets[:-1]  # (U,)
+        events = split.train_ends - self._starts  # (U,)
         self._users = (events > 1).nonzero().flatten()  # (u,) who have an item, and one that comes next
         if not len(self._users):
             raise InvalidInputError("no user has two events to train on; give longer histories.")
         if split.interactions.num_items < 2:
             raise InvalidInputError("there is only 1 item, so there are no negatives; give at least 2 items.")
+        measured = summarize([1], ks=RANKS)
+        if config.metric not in measured:
+            raise InvalidInputError(f"metric is {config.metric!r} but validation measures: {', '.join(measured)}.")
 
     @property
     def num_examples(self) -> int:
@@ -111,7 +117,7 @@ class NextItemTask:
     def validate(self) -> dict[str, float] | None:
         """Rank the items held out for validation; those of the test where the split has no others."""
         held_out = self._split.validation or self._split.test
-        return summarize(rank_held_out(self._model, self._split.interactions, held_out), ks=(1, 10, 50, 200))
+        return summarize(rank_held_out(self._model, self._split.interactions, held_out), ks=RANKS)
 
     def check_alive(self) -> None:
         """Stop before weights that can no longer score are kept: the last step's damage shows in no loss."""
@@ -121,20 +127,14 @@ class NextItemTask:
     def _histories(self, users: Tensor) -> tuple[Histories, Tensor]:
         """What these users' training events were preceded by, and the items themselves (E,)."""
         interactions = self._split.interactions
-        ends = self._split.train_ends[users]  # (B,)
-        lengths = self._lengths(users)  # (B,)
-        places = _places(ends - 1 - lengths, lengths)  # (E,)
-        histories = Histories(
-            items=interactions.items[places],
-            times=interactions.timestamps[places],
-            next_times=interactions.timestamps[places + 1],
-            lengths=lengths,
-        )
-        return histories.to(self._device), interactions.items[places + 1].to(self._device)
+        ends = self._split.train_ends[users] - 1  # (B,) the last item is a target only
+        histories = _histories(interactions, self._starts[users], ends, max_length=self._model.encoder.max_length)
+        targets = interactions.items[_places(ends - histories.lengths, histories.lengths) + 1]  # (E,)
+        return histories.to(self._device), targets.to(self._device)
 
     def _lengths(self, users: Tensor) -> Tensor:
         """How many examples each of these users has in an epoch (B,)."""
-        events = self._split.train_ends[users] - self._split.interactions.offsets[users]  # (B,)
+        events = self._split.train_ends[users] - self._starts[users]  # (B,)
         return (events - 1).clamp(max=self._model.encoder.max_length)
 
     def _num_positions(self, users: Tensor) -> int:
@@ -152,28 +152,42 @@ def draw_positions(lengths: Tensor, num_positions: int, generator: Generator) ->
 
 
 @torch.no_grad()
-def rank_held_out(model: SequentialModel, interactions: Interactions, held_out: HeldOut) -> Tensor:
-    """Rank (n,) of each held-out item among all items, those of the user's history excluded."""
+def rank_held_out(
+    model: SequentialModel, interactions: Interactions, held_out: HeldOut, *, user_rows: Tensor | None = None
+) -> Tensor:
+    """Rank (n,) of each held-out item among all items, those of the user's history excluded.
+
+    A held-out item that is in the history as well is ranked all the same.
+
+    Args:
+        model: what ranks.
+        interactions: where the histories are.
+        held_out: what is ranked.
+        user_rows: (U,) the row that a user table has for each user of the interactions, negative for none; by default
+            they are the users that the model was trained on.
+    """
     device = model.encoder.item_table.weight.device
     item_parts = model.item_parts()
+    offsets = interactions.offsets  # (U + 1,)
     ranks = []
     for rows in torch.split(torch.arange(len(held_out.users)), 8 * HISTORIES_PER_BATCH):
         users, ends = held_out.users[rows], held_out.history_ends[rows]  # (b,)
-        histories = histories_before(interactions, users, ends, max_length=model.encoder.max_length)
-        starts = interactions.offsets[users]  # (b,)
+        starts = offsets[users]  # (b,)
+        histories = _histories(interactions, starts, ends, max_length=model.encoder.max_length)
         seen = Hidden(
             torch.arange(len(users)).repeat_interleave(ends - starts).to(device),
             interactions.items[_places(starts, ends - starts)].to(device),
         )
-        query_parts = model.query_parts(histories.to(device), users.to(device))
+        owners = users if user_rows is None else user_rows[users]  # (b,)
+        query_parts = model.query_parts(histories.to(device), owners.to(device))
         targets = held_out.items[rows].to(device)  # (b,)
         ranks.append(target_ranks(model.similarity, query_parts, item_parts, targets, hidden=seen))
     return torch.cat(ranks).cpu()
 
 
-def histories_before(interactions: Interactions, users: Tensor, ends: Tensor, *, max_length: int) -> Histories:
-    """The last events of users (B,) before the places (B,), asked for at the time of the events that stand there."""
-    lengths = (ends - interactions.offsets[users]).clamp(max=max_length)  # (B,)
+def _histories(interactions: Interactions, starts: Tensor, ends: Tensor, *, max_length: int) -> Histories:
+    """The last events from starts (B,) to the places before ends (B,), asked for at the time of what stands there."""
+    lengths = (ends - starts).clamp(max=max_length)  # (B,)
     places = _places(ends - lengths, lengths)  # (E,)
     return Histories(
         items=interactions.items[places],
