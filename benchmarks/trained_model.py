@@ -20,7 +20,7 @@ from railsearch.evaluation.machine import describe_machine
 from railsearch.index import Strategy, TwoPass, format_strategy, parse_strategies
 from railsearch.recommender import Recommender
 from railsearch.similarity import ItemParts, QueryParts
-from railsearch.training.sequential import histories_before
+from railsearch.training.sequential import histories_between
 
 DEPTHS = (1, 5, 10, 50, 100, 200)
 DEFAULT = (
@@ -41,12 +41,10 @@ def main() -> None:
     split = leave_last_out(interactions, has_validation=recommender.recipe.split.has_validation)
     model = recommender.model
     users, ends = split.test.users, split.test.history_ends
-    histories = histories_before(interactions, users, ends, max_length=model.encoder.max_length)
+    starts = interactions.offsets[users]  # (B,)
+    histories = histories_between(interactions, starts, ends, max_length=model.encoder.max_length)
     query_parts = model.query_parts(histories, users)
-    seen = [
-        interactions.items[int(first) : int(end)]
-        for first, end in zip(interactions.offsets[users].tolist(), ends.tolist(), strict=True)
-    ]
+    seen = [interactions.items[first:end] for first, end in zip(starts.tolist(), ends.tolist(), strict=True)]
     index = Index.build(model.similarity, model.encoder.embed_items().detach(), show_progress=False)
     strategies = (BruteForce(), *parse_strategies(options.strategies))
 
