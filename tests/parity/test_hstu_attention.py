@@ -2,9 +2,11 @@
 
 import pytest
 import torch
-from torch import nn
+from torch import Tensor, nn
 
-from railsearch.encoders import HSTU, Histories, SASRec
+from railsearch.encoders import HSTU, Histories, SASRec, hstu, packing
+from railsearch.encoders.hstu import attend, lay_out
+from railsearch.encoders.packing import group_histories
 from tests.parity import naive_encoders
 
 LENGTHS = [3, 1, 7, 4, 6]
@@ -63,3 +65,61 @@ def test_sasrec(num_heads: int, normalizes_output: bool) -> None:
     )
     torch.testing.assert_close(encoder(histories()).double(), expected, rtol=1e-4, atol=1e-4)
     torch.testing.assert_close(encoder.double()(histories()), expected, rtol=1e-10, atol=1e-10)
+
+
+def plain_attention(
+    inputs: Tensor, distance_bias: Tensor, time_bias: Tensor, times: Tensor, next_times: Tensor
+) -> Tensor:
+    """One history, v, q and k (n, 3, H, d), as the formula reads; gradients are torch's own."""
+    values, queries, keys = inputs.permute(1, 2, 0, 3)  # (H, n, d) each
+    positions = torch.arange(len(inputs))
+    seconds = (next_times[:, None] - times).abs().clamp(min=1).double()
+    buckets = (seconds.log() / 0.301).floor().clamp(max=128).long()
+    bias = distance_bias[(positions[:, None] - positions).clamp(min=0)] + time_bias[buckets]
+    weights = torch.tril(torch.nn.functional.silu(queries @ keys.mT + bias))
+    return (weights @ values).transpose(0, 1).flatten(1)
+
+
+def test_attention_and_its_gradients_at_full_length() -> None:
+    lengths = [200, 37, 199, 150, 64, 65, 1, 128, 151]
+    generator = torch.Generator().manual_seed(5)
+    events = sum(lengths)
+    times = torch.randn(events, generator=generator).mul(3).add(4).exp().long().cumsum(dim=0)
+    given = Histories(torch.zeros_like(times), times, times + 100, torch.tensor(lengths))
+    encoder = HSTU(num_items=1, num_blocks=1, seed=0).double()
+    (block,) = encoder.blocks
+    rows = torch.randn(events, 150, generator=generator, dtype=torch.float64).requires_grad_()
+    outcome = torch.randn(events, 50, generator=generator, dtype=torch.float64)
+    weights = (rows, block.distance_bias, block.time_bias)
+
+    layout = lay_out(given, group_histories(given.lengths, num_heads=2))
+    assert len(layout.packing.shapes) > 3
+    assert max(len(tiles) for tiles in layout.tiles) > 3
+    outputs = attend(rows, block.distance_bias, block.time_bias, num_heads=2, layout=layout)
+    expected = torch.cat(
+        [
+            plain_attention(own.view(-1, 3, 2, 25), block.distance_bias, block.time_bias, own_times, own_times + 100)
+            for own, own_times in zip(rows.split(lengths), times.split(lengths), strict=True)
+        ]
+    )
+    torch.testing.assert_close(outputs, expected, rtol=1e-10, atol=1e-10)
+    own_gradients = torch.autograd.grad(outputs, weights, outcome)
+    expected_gradients = torch.autograd.grad(expected, weights, outcome)
+    for own, other in zip(own_gradients, expected_gradients, strict=True):
+        torch.testing.assert_close(own, other, rtol=1e-9, atol=1e-9)
+
+
+def test_gradcheck(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(hstu, "QUERIES_PER_TILE", 3)
+    monkeypatch.setattr(packing, "SPARE_SCORES_PER_HISTORY", 26)
+    encoder = HSTU(num_items=9, dim=4, num_blocks=1, num_heads=2, head_dim=2, max_length=8).double()
+    give_weights_that_matter(encoder)
+    (block,) = encoder.blocks
+    layout = lay_out(histories(), group_histories(histories().lengths, num_heads=2))
+    assert len(layout.packing.shapes) == 3
+    rows = torch.randn(21, 12, dtype=torch.float64, generator=torch.Generator().manual_seed(0)).requires_grad_()
+
+    def attention(*weights: Tensor) -> Tensor:
+        return attend(*weights, num_heads=2, layout=layout)
+
+    assert torch.autograd.gradcheck(attention, (rows, block.distance_bias, block.time_bias))

@@ -56,6 +56,8 @@ def test_other_names_types_and_a_catalogue() -> None:
 def test_without_times_the_order_given_is_kept() -> None:
     found = Interactions.from_frame(pl.DataFrame({"user": [1, 2, 1], "item": [9, 8, 7]}), timestamp=None)
     assert histories(found) == {1: [9, 7], 2: [8]}
+    assert found.timestamps.tolist() == [0, 2, 1]
+    assert not found.has_times
 
 
 def test_bad_rows_are_never_dropped_silently(caplog: pytest.LogCaptureFixture) -> None:
@@ -131,7 +133,8 @@ def test_order_within_a_second_is_kept() -> None:
 def test_milliseconds_are_not_taken_for_seconds() -> None:
     table = pl.DataFrame({"user": [1, 1], "item": [1, 2], "timestamp": [1_700_000_000_000, 1_700_000_001_000]})
     with pytest.raises(
-        InvalidInputError, match="row 0: timestamp '1700000000000' is beyond the year 5138 in s; set time_unit"
+        InvalidInputError,
+        match="row 0: timestamp '1700000000000' is beyond the year 5138 in s; say what it counts with time_unit",
     ):
         Interactions.from_frame(table)
     assert Interactions.from_frame(table, time_unit="ms").timestamps.tolist() == [1_700_000_000, 1_700_000_001]
@@ -165,6 +168,7 @@ def test_a_catalogue_with_titles() -> None:
     assert found.item_columns.rows() == [("A", 1), ("C", 3), ("D", 4), (None, None)]
     for wrong, message in (
         (movies.rename({"id": "item"}), "the catalogue of a table has no column 'id'; its columns are: item, title"),
+        (movies.with_columns(item=1), "has ids in 'id', and another column 'item'"),
         (pl.concat([movies, movies[:1]]), "the catalogue of a table holds 40 more than once"),
         ([1, None], "the catalogue of a table has no id in row 1"),
         ([1.5], "catalogue holds Float64 ids but events hold Int64 ones"),
@@ -223,7 +227,7 @@ def test_wrong_files_name_the_line(tmp_path: Path) -> None:
     with pytest.raises(
         InvalidInputError,
         match=r"3 bad rows of 4 .*line 2: 2 fields instead of 4; line 3: user 'x' is no whole number; "
-        "line 5: timestamp 'soon' is no time",
+        "line 5: timestamp 'soon' is no number or ISO date",
     ):
         read_movielens(tmp_path)
     assert histories(read_movielens(tmp_path, max_bad_rows=3)) == {1: [10]}

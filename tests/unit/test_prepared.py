@@ -129,7 +129,7 @@ def test_a_table_in_memory(tmp_path: Path) -> None:
     write_prepared(events, tmp_path / "out", name="mine", terms="https://example.org/terms")
     assert_same(read_prepared(tmp_path / "out"), events)
     assert read_about(tmp_path / "out").terms == "https://example.org/terms"
-    with pytest.raises(InvalidInputError, match="exists already; choose another folder, or pass overwrite"):
+    with pytest.raises(InvalidInputError, match="exists already; choose another, or replace it with overwrite=True"):
         write_prepared(events, tmp_path / "out", name="mine")
     assert write_prepared(events, tmp_path / "out", name="newer", overwrite=True).name == "newer"
 
@@ -188,7 +188,8 @@ def test_wrong_sources(movielens: Path, tmp_path: Path) -> None:
     (tmp_path / "picture.png").write_bytes(b"")
     for name, source, options, message in (
         ("ml-20m", movielens, {}, r"ratings.csv does not exist; MovieLens 20M, by GroupLens is read from ratings.csv"),
-        ("ml-1m", tmp_path / "nothing", {}, "nothing does not exist or is no folder; pass that of ratings.dat"),
+        ("ml-1m", tmp_path / "nothing", {}, "nothing is not there; pass the folder of ratings.dat and"),
+        ("ml-1m", tmp_path / "lines.txt", {}, "is no folder and no zip archive; pass the folder of ratings.dat and"),
         ("books", movielens, {}, r"ratings_Books.csv does not exist"),
         ("ml1m", movielens, {}, r"is a folder, and 'ml1m' no published collection \(ml-1m, ml-20m, books\)"),
         ("ml1m", None, {}, "'ml1m' is no published collection .*; pass a file of your own with --from"),
@@ -225,7 +226,7 @@ def test_what_is_there_is_not_replaced_unasked(tmp_path: Path) -> None:
     (tmp_path / "out" / "notes.txt").write_text("mine")
     with pytest.raises(InvalidInputError, match="holds other files than prepared data"):
         prepare("lines", file, tmp_path / "out", overwrite=True)
-    with pytest.raises(DataFolderError, match="cannot be written"):
+    with pytest.raises(DataFolderError, match="cannot be prepared"):
         prepare("lines", file, file / "out")
 
 

@@ -9,7 +9,7 @@ from rich.console import Console
 from rich.table import Table
 
 import railsearch
-from railsearch.cli import index
+from railsearch.cli import data, index
 from railsearch.cli.bench import bench
 from railsearch.cli.doctor import ISA_VARIABLE, ISA_WITHOUT_AMX, Bf16Matmul, Diagnosis, diagnose
 from railsearch.cli.options import Json
@@ -29,6 +29,7 @@ app = typer.Typer(
     add_completion=False,
     pretty_exceptions_enable=False,
 )
+app.add_typer(data.app)
 app.add_typer(index.app)
 app.command()(search)
 app.command()(bench)

@@ -5,7 +5,7 @@ from railsearch.data.columns import TimeUnit
 from railsearch.data.frequent import keep_frequent
 from railsearch.data.interactions import Interactions
 from railsearch.data.items import read_array, read_items, read_queries
-from railsearch.data.prepared import About, read_about, read_prepared, write_prepared
+from railsearch.data.prepared import About, check_prepared, read_about, read_prepared, write_prepared
 from railsearch.data.preparing import Prepared, TableOptions, prepare
 from railsearch.data.published import PUBLISHED, Published
 from railsearch.data.shapes import Shape, ShapeName, make_shape
@@ -26,6 +26,7 @@ __all__ = [
     "TableOptions",
     "TimeUnit",
     "World",
+    "check_prepared",
     "keep_frequent",
     "leave_last_out",
     "make_shape",

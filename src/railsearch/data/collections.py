@@ -12,6 +12,7 @@ if TYPE_CHECKING:
     from polars import DataFrame
 
 RATING_COLUMNS = ["user", "item", "rating", "timestamp"]
+MOVIE_COLUMNS = ["item", "title", "genres"]
 OLDER_FILES = ("ratings.dat", "movies.dat")
 NEWER_FILES = ("ratings.csv", "movies.csv")
 NEWER_HEADER = "userId,movieId,rating,timestamp"
@@ -36,9 +37,9 @@ def read_movielens(folder: str | Path, *, max_bad_rows: int = 0, show_progress: 
                 "movies.csv."
             )
     if is_older:
-        movies = read_lines(movies_file, separator="::", columns=["item", "title", "genres"], encoding="latin-1")
+        movies = read_lines(movies_file, separator="::", columns=MOVIE_COLUMNS, encoding="latin-1", show_progress=False)
     else:
-        movies = read_csv(movies_file)
+        movies = read_csv(movies_file, show_progress=False)
     ratings = read_lines(
         ratings_file,
         separator="::" if is_older else ",",
@@ -105,7 +106,7 @@ def _movies(movies: TextTable, file: Path) -> "DataFrame":
     """The id of every movie with its title and genres."""
     import polars as pl  # noqa: PLC0415
 
-    names = ["item", "title", "genres"]
+    names = MOVIE_COLUMNS
     if movies.frame.width != len(names):
         raise InvalidInputError(
             f"{file} has the columns {', '.join(movies.frame.columns)}; movieId, title and genres are needed: restore "

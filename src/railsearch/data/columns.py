@@ -112,10 +112,12 @@ def as_numbers_where_lossless(*columns: "Series") -> "list[Series]":
 
 
 def rows_of(values: "Series", ids: "Series") -> "Series":
-    """The row of each value among sorted ids."""
+    """The row of each value among ids, none of which is there twice."""
     import polars as pl  # noqa: PLC0415
 
-    return ids.search_sorted(values).cast(pl.Int64)
+    # Hashing finds text in millions of ids several times as fast as a binary search does.
+    rows = pl.DataFrame({"id": ids, "row": pl.int_range(len(ids), eager=True)})
+    return pl.DataFrame({"id": values}).join(rows, on="id", how="left", maintain_order="left")["row"]
 
 
 def _trimmed(column: "Series") -> "Series":

@@ -64,45 +64,57 @@ def unpack(archive: Path, names: Sequence[str], folder: Path, *, max_bytes: int)
 
 def _transfer(address: str, target: Path, max_bytes: int, show_progress: bool | None) -> str:
     """Write what the address sends to the target, and give its checksum."""
-    by_hand = "Is there a network? Download it by hand and pass it with --from."
-    name = address.rpartition("/")[2]
-    try:
-        # Only http and https come here, and what comes back is checked against a checksum.
-        with urllib.request.urlopen(address, timeout=SECONDS_OF_SILENCE) as response, target.open("wb") as file:  # noqa: S310
-            stated = response.headers.get("Content-Length")
-            size = int(stated) if stated is not None and stated.isdecimal() else None
-            if size is not None and size > max_bytes:
-                raise DownloadError(f"{address} is {size:,} bytes long but at most {max_bytes:,} are expected.")
-            total = None if size is None else _megabytes(size)
-            digest, received = hashlib.sha256(), 0
-            with counting(f"downloading {name} (MB)", total, is_shown=show_progress) as count:
-                for chunk in _chunks(response, max_bytes, address):
-                    file.write(chunk)
-                    digest.update(chunk)
-                    count(_megabytes(received + len(chunk)) - _megabytes(received))
-                    received += len(chunk)
-    except DownloadError:
-        raise
-    except urllib.error.HTTPError as error:
-        raise DownloadError(
-            f"{address} answers {error.code} {error.reason}. Look for it and pass it with --from."
-        ) from error
-    except (OSError, http.client.HTTPException) as error:
-        reason = error.reason if isinstance(error, urllib.error.URLError) else error
-        raise DownloadError(f"{address} cannot be downloaded ({reason}). {by_hand}") from error
+    digest, received = hashlib.sha256(), 0
+    with _opened(address) as response:
+        stated = response.headers.get("Content-Length")
+        size = int(stated) if stated is not None and stated.isdecimal() else None
+        if size is not None and size > max_bytes:
+            raise DownloadError(f"{address} is {size:,} bytes long but at most {max_bytes:,} are expected.")
+        total = None if size is None else _megabytes(size)
+        name = address.rpartition("/")[2]
+        with target.open("wb") as file, counting(f"downloading {name} (MB)", total, is_shown=show_progress) as count:
+            for chunk in _chunks(response, max_bytes, address):
+                file.write(chunk)
+                digest.update(chunk)
+                count(_megabytes(received + len(chunk)) - _megabytes(received))
+                received += len(chunk)
     if size is not None and received < size:
         raise DownloadError(f"{address} ended after {received:,} of {size:,} bytes; try again.")
     return digest.hexdigest()
 
 
+def _opened(address: str) -> http.client.HTTPResponse:
+    try:
+        # Only http and https come here, and what comes back is compared with a checksum.
+        return urllib.request.urlopen(address, timeout=SECONDS_OF_SILENCE)  # type: ignore[no-any-return]  # noqa: S310
+    except urllib.error.HTTPError as error:
+        error.close()
+        raise DownloadError(
+            f"{address} answers {error.code} {error.reason}. Look for it there, and pass what you find with --from."
+        ) from error
+    except (OSError, http.client.HTTPException) as error:
+        reason = error.reason if isinstance(error, urllib.error.URLError) else error
+        raise DownloadError(
+            f"{address} cannot be downloaded ({reason}). Is there a network? Download it by hand and pass it with "
+            "--from."
+        ) from error
+
+
 def _chunks(source: IO[bytes], max_bytes: int, name: str) -> Iterator[bytes]:
     """What there is to read, piece by piece; refuse more than there may be."""
     size = 0
-    while chunk := source.read(BYTES_PER_CHUNK):
+    while chunk := _read(source, name):
         size += len(chunk)
         if size > max_bytes:
             raise DownloadError(f"{name} is longer than the {max_bytes:,} bytes that are expected, and is not used.")
         yield chunk
+
+
+def _read(source: IO[bytes], name: str) -> bytes:
+    try:
+        return source.read(BYTES_PER_CHUNK)
+    except (OSError, http.client.HTTPException) as error:
+        raise DownloadError(f"{name} broke off ({error}); try again.") from error
 
 
 def _megabytes(size: int) -> int:

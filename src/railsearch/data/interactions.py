@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 import torch
 from torch import Tensor
 
-from railsearch.data.columns import TimeUnit, read_ids, read_ratings, read_times, rows_of, why_not
+from railsearch.data.columns import Times, TimeUnit, read_ids, read_ratings, read_times, rows_of, why_not
 from railsearch.errors import InvalidInputError
 from railsearch.inputs import as_choice, check_count
 
@@ -40,6 +40,7 @@ class Interactions:
     item_columns: "DataFrame | None" = None
     """What else is known of the items, such as titles: one row an item, in the order of `item_ids`."""
     has_times: bool = True
+    """Whether `timestamps` are seconds, and not positions."""
 
     @classmethod
     def from_frame(
@@ -120,7 +121,7 @@ def check_columns(columns: Sequence[str], names: Mapping[str, str | None], sourc
     """Check that a table has the columns that were named."""
     for role, name in names.items():
         if name is not None and name not in columns:
-            remedy = "; give timestamp=None where rows are in order already" if role == "timestamp" else ""
+            remedy = "; say timestamp=None (--in-order) where rows are in order already" if role == "timestamp" else ""
             raise InvalidInputError(f"{source} has no column {name!r}; its columns are: {', '.join(columns)}{remedy}.")
 
 
@@ -145,8 +146,8 @@ def assemble(
     """Make interactions of columns as they were given.
 
     Args:
-        given: user, item, timestamp and rating where there are any, row or line, which reports name, and problem where
-            a row is known to be bad.
+        given: user, item, timestamp and rating where there are any; row or line, which reports name; and problem, what
+            is known to be wrong with a row that has nothing in it.
         catalogue: ids of all items, or a table of them.
         catalogue_column: where that table has the ids.
         time_unit: what times that are numbers count.
@@ -159,7 +160,8 @@ def assemble(
     unit = as_choice(TimeUnit, time_unit, name="time_unit")
     check_count(max_bad_rows, name="max_bad_rows", minimum=0)
     has_times = "timestamp" in given.columns
-    times = read_times(given["timestamp"] if has_times else pl.int_range(len(given), eager=True), unit)
+    positions = pl.int_range(len(given), eager=True)
+    times = read_times(given["timestamp"], unit) if has_times else Times(positions, positions)
     read = pl.DataFrame(
         {
             "user": read_ids(given["user"], are_whole=are_whole_ids),
@@ -170,9 +172,7 @@ def assemble(
     )
     if "rating" in given.columns:
         read = read.with_columns(rating=read_ratings(given["rating"]))
-    if "problem" in given.columns:
-        read = read.with_columns(problem=given["problem"])
-    is_good = read.select(pl.all_horizontal(pl.exclude("problem", "exact").is_not_null())).to_series()
+    is_good = read.select(pl.all_horizontal(pl.exclude("exact").is_not_null())).to_series()
     bad_rows = _reports(given.filter(~is_good), read.filter(~is_good), unit)
     _check_few_enough(bad_rows, len(given), max_bad_rows, source)
     events = read.filter(is_good)
@@ -201,13 +201,18 @@ def _reports(given: "DataFrame", read: "DataFrame", unit: TimeUnit) -> tuple[str
     """What is wrong with each of some bad rows."""
     import polars as pl  # noqa: PLC0415
 
-    needed = {"user": "no whole number", "item": "no whole number", "timestamp": "no time", "rating": "no number"}
+    needed = {
+        "user": "no whole number",
+        "item": "no whole number",
+        "timestamp": "no number or ISO date",
+        "rating": "no number",
+    }
     reasons = []
     for role in (role for role in needed if role in given.columns):
         reason = why_not(given[role], role, needed[role])
         if role == "timestamp":
             late = why_not(
-                given[role], role, f"beyond the year 5138 in {unit}; set time_unit if it counts another unit"
+                given[role], role, f"beyond the year 5138 in {unit}; say what it counts with time_unit (--time-unit)"
             )
             reason = reason.zip_with(read["exact"].is_null(), late)
         reasons.append(reason.zip_with(read[role].is_null(), pl.Series([None], dtype=pl.String)).alias(role))
@@ -225,7 +230,7 @@ def _check_few_enough(bad_rows: tuple[str, ...], num_rows: int, max_bad_rows: in
     if len(bad_rows) > max_bad_rows:
         raise InvalidInputError(
             f"{source} has {len(bad_rows)} bad rows of {num_rows} but at most {max_bad_rows} are allowed ({shown}); "
-            "repair them, or raise max_bad_rows to leave them out."
+            "repair them, or leave them out with max_bad_rows (--max-bad-rows)."
         )
     logger.warning("%s: %d bad rows were left out (%s)", source, len(bad_rows), shown)
 
@@ -241,6 +246,10 @@ def _candidates(met: "Series", catalogue: object, column: str, source: str) -> "
     if table is not None and column not in table.columns:
         raise InvalidInputError(
             f"the catalogue of {source} has no column {column!r}; its columns are: {', '.join(table.columns)}."
+        )
+    if table is not None and column != "item" and "item" in table.columns:
+        raise InvalidInputError(
+            f"the catalogue of {source} has ids in {column!r}, and another column 'item'; rename or drop that."
         )
     known = read_ids(table[column] if table is not None else pl.Series("item", catalogue))  # type: ignore[arg-type]
     if known.null_count():

@@ -6,7 +6,6 @@ import hashlib
 import json
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 import xxhash
 
@@ -14,9 +13,6 @@ from railsearch.data.interactions import Interactions
 from railsearch.data.tables import read_table
 from railsearch.errors import DataFolderError, InvalidInputError
 from railsearch.files import new_folder, settled_folder
-
-if TYPE_CHECKING:
-    from polars import DataFrame
 
 FORMAT = "railsearch.interactions"
 FORMAT_VERSION = 1
@@ -105,8 +101,8 @@ def read_prepared(path: str | Path) -> Interactions:
     [0, 1]
     """
     folder = settled_folder(Path(path))
-    about = read_about(folder)
-    events, items = (_read_file(folder, name, about) for name in (EVENTS_FILE, ITEMS_FILE))
+    about = check_prepared(folder)
+    events, items = (read_table(folder / name) for name in (EVENTS_FILE, ITEMS_FILE))
     try:
         found = Interactions.from_frame(
             events, rating="rating" if about.has_ratings else None, catalogue=items, source=about.source
@@ -123,6 +119,26 @@ def read_prepared(path: str | Path) -> Interactions:
             "data anew."
         )
     return dataclasses.replace(found, bad_rows=about.bad_rows, has_times=about.has_times)
+
+
+def check_prepared(path: str | Path) -> About:
+    """Check every byte of a folder of prepared data, and give what it says of itself."""
+    folder = settled_folder(Path(path))
+    about = read_about(folder)
+    for name in (EVENTS_FILE, ITEMS_FILE):
+        file, stated = folder / name, about.files.get(name)
+        if stated is None:
+            raise DataFolderError(f"{folder / ABOUT_FILE} does not name {name}; prepare the data anew.")
+        try:
+            found = _entry(file)
+        except OSError as error:
+            raise DataFolderError(f"{file} cannot be read ({error}); prepare the data anew.") from error
+        if found != stated:
+            raise DataFolderError(
+                f"{file} is damaged: it has {found.size} bytes and checksum {found.checksum} but {stated.size} and "
+                f"{stated.checksum} were written; prepare the data anew."
+            )
+    return about
 
 
 def read_about(path: str | Path) -> About:
@@ -156,7 +172,9 @@ def check_target(path: str | Path, *, overwrite: bool) -> None:
     if not target.exists():
         return
     if not overwrite:
-        raise InvalidInputError(f"{target} exists already; choose another folder, or pass overwrite to replace it.")
+        raise InvalidInputError(
+            f"{target} exists already; choose another, or replace it with overwrite=True (--overwrite)."
+        )
     is_ours = target.is_dir() and {file.name for file in target.iterdir()} <= {ABOUT_FILE, EVENTS_FILE, ITEMS_FILE}
     if not is_ours:
         raise InvalidInputError(
@@ -215,22 +233,6 @@ def write_files(
     stated = {"format": FORMAT, "format_version": FORMAT_VERSION, **dataclasses.asdict(about)}
     (folder / ABOUT_FILE).write_text(json.dumps(stated, indent=2) + "\n")
     return about
-
-
-def _read_file(folder: Path, name: str, about: About) -> "DataFrame":
-    file = folder / name
-    if name not in about.files:
-        raise DataFolderError(f"{folder / ABOUT_FILE} does not name {name}; prepare the data anew.")
-    try:
-        found = _entry(file)
-    except OSError as error:
-        raise DataFolderError(f"{file} cannot be read ({error}); prepare the data anew.") from error
-    if found != about.files[name]:
-        raise DataFolderError(
-            f"{file} is damaged: it has {found.size} bytes and checksum {found.checksum} but {about.files[name].size} "
-            f"and {about.files[name].checksum} were written; prepare the data anew."
-        )
-    return read_table(file)
 
 
 def _entry(path: Path) -> FileEntry:

@@ -73,7 +73,7 @@ def prepare(
         overwrite: replace a folder of prepared data that is there already.
         show_progress: draw progress bars; by default only on a terminal.
     """
-    folder = Path("data", name) if target is None else Path(target)
+    folder = usual_target(name) if target is None else Path(target)
     published = PUBLISHED.get(name)
     check_target(folder, overwrite=overwrite)
     check_count(max_bad_rows, name="max_bad_rows", minimum=0)
@@ -110,8 +110,13 @@ def prepare(
     except RailsearchError:
         raise
     except OSError as error:
-        raise DataFolderError(f"{folder} cannot be written ({error}); it is as it was.") from error
+        raise DataFolderError(f"{folder} cannot be prepared ({error}); it is as it was.") from error
     return Prepared(folder, about)
+
+
+def usual_target(name: str) -> Path:
+    """Where data of this name is prepared when nothing else is said."""
+    return Path("data", name)
 
 
 def _check_own(name: str, source: str | Path | None, table: TableOptions | None) -> None:
@@ -207,7 +212,8 @@ def _place_of(name: str, published: Published, path: Path) -> Path:
         if all((folder / file).is_file() for file in published.files):
             return folder / published.files[0] if is_one else folder
     if not path.is_dir():
-        raise InvalidInputError(f"{path} does not exist or is no folder; pass that of {' and '.join(published.files)}.")
+        what = "no folder and no zip archive" if path.exists() else "not there"
+        raise InvalidInputError(f"{path} is {what}; pass the folder of {' and '.join(published.files)}.")
     missing = next(file for file in published.files if not (path / file).is_file())
     raise InvalidInputError(
         f"{path / missing} does not exist; {published.title} is read from {' and '.join(published.files)}."

@@ -94,14 +94,17 @@ def _frame(table: "TextTable | DataFrame") -> "DataFrame":
 
 
 def _catalogue(table: "TextTable | DataFrame", item: str, source: str) -> "DataFrame":
+    """A table of items; what is written as numbers in a text file becomes numbers, save the ids."""
     check_columns(_frame(table).columns, {"item": item}, source)
-    if isinstance(table, TextTable):
-        bad = table.lines.filter(table.num_fields != table.frame.width)
-        if len(bad):
-            raise InvalidInputError(
-                f"{source} has too few or too many fields in line {bad[0]}; {table.frame.width} are needed."
-            )
-    return _frame(table)
+    if not isinstance(table, TextTable):
+        return table
+    bad = table.lines.filter(table.num_fields != table.frame.width)
+    if len(bad):
+        raise InvalidInputError(
+            f"{source} has too few or too many fields in line {bad[0]}; {table.frame.width} are needed."
+        )
+    others = (as_numbers_where_lossless(column) for column in table.frame.drop(item))
+    return table.frame.with_columns(*(column for columns in others for column in columns))
 
 
 def _with_item_numbers(

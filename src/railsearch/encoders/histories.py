@@ -24,9 +24,9 @@ class Histories:
     def __post_init__(self) -> None:
         for name in ("items", "times", "next_times", "lengths"):
             values: Tensor = getattr(self, name)
-            if values.ndim != 1 or values.is_floating_point():
+            if values.ndim != 1 or values.dtype != torch.int64:
                 raise InvalidInputError(
-                    f"{name} has shape {tuple(values.shape)} and holds {values.dtype}; give one row of integers."
+                    f"{name} is {values.dtype} of shape {tuple(values.shape)}; give one row of torch.int64."
                 )
         for name in ("times", "next_times"):
             if len(getattr(self, name)) != len(self.items):
@@ -68,7 +68,9 @@ class Histories:
 
     def check(self, *, num_items: int, max_length: int) -> None:
         """Refuse what an encoder of so many items and positions cannot take."""
-        if len(self.lengths) and int(self.lengths.max()) > max_length:
+        if len(self.lengths) == 0:
+            raise InvalidInputError("there are 0 histories; give at least 1.")
+        if int(self.lengths.max()) > max_length:
             user = int(self.lengths.argmax())
             raise InvalidInputError(
                 f"history {user} has {int(self.lengths[user])} events but max_length is {max_length}; "

@@ -2,33 +2,43 @@
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import Any
 
 import torch
 from torch import Tensor
 
 SCORES_PER_GROUP = 2**20
 """Attention scores one group may hold, so that they stay in the cache."""
+SPARE_SCORES_PER_HISTORY = 2**13
+"""Scores a history may waste on padding; more than these cost more than one more group."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Packing:
-    """Where events stand: packed, one history after the other (E,), and in padded groups (b, n).
+    """Where E events stand: packed, one history after the other, and at T places of padded groups, each (b, n).
 
     In a group histories begin at the left and are padded on the right. Under a causal mask no event sees what is to
     its right, so padding needs no mask of its own; it may hold anything, and repeats the history's last event.
     """
 
     positions: Tensor  # (E,) of each event in its history, the oldest at 0
-    groups: Sequence[Tensor]  # each (b, n): which packed event stands there
-    places: Tensor  # (E,) where each event stands in all groups, flattened, one group after the other
+    shapes: Sequence[tuple[int, int]]  # (b, n) of each group
+    events: Tensor  # (T,) the event at each place, group after group
+    places: Tensor  # (E,) the place of each event
 
-    def unpack(self, packed: Tensor) -> list[Tensor]:
-        """Lay packed rows (E, ...) out in groups (b, n, ...)."""
-        return [packed[group] for group in self.groups]
+    def unpack(self, packed: Tensor) -> Tensor:
+        """Lay rows out at their places, (E, W) to (T, W); what is made of the padding must not count in any result."""
+        unpacked: Tensor = _Unpack.apply(packed, self.events, self.places)  # type: ignore[no-untyped-call]
+        return unpacked
 
-    def pack(self, padded: Sequence[Tensor]) -> Tensor:
-        """Take the rows of all events (E, ...) from groups (b, n, ...), without the padding."""
-        return torch.cat([group.flatten(0, 1) for group in padded])[self.places]  # (E, ...)
+    def pack(self, padded: Tensor) -> Tensor:
+        """Take the rows of all events from their places, (T, W) to (E, W)."""
+        return padded.index_select(0, self.places)
+
+    def split(self, padded: Tensor) -> list[Tensor]:
+        """Give each group of padded rows (T, ...) its shape (b, n, ...)."""
+        parts = torch.split(padded, [count * length for count, length in self.shapes])
+        return [part.view(*shape, *padded.shape[1:]) for part, shape in zip(parts, self.shapes, strict=True)]
 
 
 def group_histories(lengths: Tensor, *, num_heads: int) -> Packing:
@@ -36,26 +46,38 @@ def group_histories(lengths: Tensor, *, num_heads: int) -> Packing:
     starts = lengths.cumsum(dim=0) - lengths  # (B,)
     positions = torch.arange(int(lengths.sum()), device=lengths.device) - starts.repeat_interleave(lengths)  # (E,)
     ordered_lengths, order = lengths.sort(descending=True, stable=True)  # (B,)
-    first_places = torch.empty_like(lengths)  # (B,) of each history in all groups
-    groups = []
-    offset = 0
-    for first, count, width in _cut(ordered_lengths.tolist(), num_heads):
-        users = order[first : first + count]  # (b,)
-        columns = torch.arange(width, device=lengths.device)  # (n,)
-        groups.append(starts[users, None] + torch.minimum(columns, lengths[users, None] - 1))  # (b, n)
-        first_places[users] = offset + width * torch.arange(count, device=lengths.device)  # (b,)
-        offset += count * width
-    return Packing(positions, groups, first_places.repeat_interleave(lengths) + positions)
+    shapes = _cut(ordered_lengths.tolist(), num_heads)
+    widths = torch.tensor([n for count, n in shapes for _ in range(count)], device=lengths.device)  # (B,) in that order
+    ordered_places = widths.cumsum(dim=0) - widths  # (B,)
+    columns = torch.arange(int(widths.sum()), device=lengths.device) - ordered_places.repeat_interleave(widths)  # (T,)
+    last_columns = (ordered_lengths - 1).repeat_interleave(widths)  # (T,)
+    events = starts[order].repeat_interleave(widths) + torch.minimum(columns, last_columns)  # (T,)
+    first_places = torch.empty_like(starts).index_copy_(0, order, ordered_places)  # (B,)
+    return Packing(positions, shapes, events, first_places.repeat_interleave(lengths) + positions)
 
 
-def _cut(lengths: Sequence[int], num_heads: int) -> list[tuple[int, int, int]]:
-    """Cut lengths, the longest first, into (first, count, longest) so that none is much shorter than its longest."""
-    groups = []
+def _cut(lengths: Sequence[int], num_heads: int) -> list[tuple[int, int]]:
+    """Cut lengths, the longest first, into groups of (count, longest) with little padding."""
+    shapes = []
     first = 0
     for place in range(1, len(lengths) + 1):
-        longest, count = lengths[first], place - first
-        is_full = (count + 1) * num_heads * longest**2 > SCORES_PER_GROUP
-        if place == len(lengths) or is_full or lengths[place] < longest - longest // 8:
-            groups.append((first, count, longest))
+        count, longest = place - first, lengths[first]
+        is_full = place == len(lengths) or (count + 1) * num_heads * longest**2 > SCORES_PER_GROUP
+        if is_full or num_heads * (longest**2 - lengths[place] ** 2) > SPARE_SCORES_PER_HISTORY:
+            shapes.append((count, longest))
             first = place
-    return groups
+    return shapes
+
+
+class _Unpack(torch.autograd.Function):
+    """A gather whose gradient is a gather too: each event has one place, and padding gets no gradient."""
+
+    @staticmethod
+    def forward(ctx: Any, packed: Tensor, events: Tensor, places: Tensor) -> Tensor:
+        ctx.save_for_backward(places)
+        return packed.index_select(0, events)
+
+    @staticmethod
+    def backward(ctx: Any, gradient: Tensor) -> tuple[Tensor, None, None]:
+        (places,) = ctx.saved_tensors
+        return gradient.index_select(0, places), None, None

@@ -3,6 +3,7 @@
 import math
 from typing import ClassVar
 
+import torch
 import torch.nn.functional as F  # noqa: N812
 from torch import Generator, Tensor, nn
 
@@ -26,7 +27,6 @@ class SASRec(nn.Module):
         normalizes_output: layer-normalise outputs, as for a Mixture of Logits; a cosine does its own scaling.
         seed: of the first weights; None draws them from torch's global generator.
 
-    >>> import torch
     >>> encoder = SASRec(num_items=100, dim=16, max_length=20, seed=0).eval()
     >>> times = torch.tensor([10, 20, 30, 10, 15])
     >>> histories = Histories(
@@ -131,13 +131,13 @@ class _Block(nn.Module):
         return events + self._drop(self.output(hidden))
 
     def _attend(self, events: Tensor, packing: Packing) -> Tensor:
-        queries_keys_values = self.attention_input(events).unflatten(-1, (3, self.num_heads, -1))  # (E, 3, H, d)
+        padded = packing.unpack(self.attention_input(events))  # (T, 3 * D)
         outputs = []
-        for group in packing.unpack(queries_keys_values):  # (b, n, 3, H, d)
+        for group in packing.split(padded.view(len(padded), 3, self.num_heads, -1)):  # (b, n, 3, H, d)
             queries, keys, values = group.permute(2, 0, 3, 1, 4)  # (b, H, n, d) each
             attended = F.scaled_dot_product_attention(queries, keys, values, is_causal=True)  # (b, H, n, d)
-            outputs.append(attended.transpose(1, 2).flatten(2))  # (b, n, D)
-        return packing.pack(outputs)  # (E, D)
+            outputs.append(attended.transpose(1, 2).flatten(2).flatten(0, 1))  # (b * n, D)
+        return packing.pack(torch.cat(outputs))  # (E, D)
 
     def _drop(self, values: Tensor) -> Tensor:
         return F.dropout(values, self.dropout, self.training)

@@ -27,8 +27,8 @@ NUM_KEPT = 2
 RUN_FILE = "run.json"
 STATE_FILE = "state.json"
 TENSOR_FILES = ("model", "best", "optimizer")
-FREE_SETTINGS = {"epochs", "patience", "checkpoint_minutes", "tensorboard"}
-"""What may be changed when a run goes on."""
+FREE_SETTINGS = {"epochs", "patience", "checkpoint_minutes", "validate_every", "tensorboard"}
+"""How long a run goes, and how it is looked at, may be changed while it is under way."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -103,7 +103,7 @@ class Checkpoints:
         return None
 
     def _check_run(self) -> None:
-        """Refuse to go on with a run that other settings began, but for how long it is to go."""
+        """Refuse to go on with a run that other settings began; those that change no step may differ."""
         ours, file = self._settings, self._folder / RUN_FILE
         if not file.is_file():
             self._folder.mkdir(parents=True, exist_ok=True)
@@ -119,7 +119,7 @@ class Checkpoints:
                 f"{file} cannot be read ({error}); choose another folder, or remove this one to begin anew."
             ) from error
         # A setting that the run did not record was not there to be set when it began.
-        differing = [key for key in theirs if ours.get(key) != theirs[key]]
+        differing = [key for key in theirs.keys() - FREE_SETTINGS if ours.get(key) != theirs[key]]
         if differing:
             key = min(differing, key=lambda name: (not name.endswith(".kind"), name))
             raise InvalidInputError(

@@ -128,7 +128,9 @@ class NextItemTask:
         """What these users' training events were preceded by, and the items themselves (E,)."""
         interactions = self._split.interactions
         ends = self._split.train_ends[users] - 1  # (B,) the last item is a target only
-        histories = _histories(interactions, self._starts[users], ends, max_length=self._model.encoder.max_length)
+        histories = histories_between(
+            interactions, self._starts[users], ends, max_length=self._model.encoder.max_length
+        )
         targets = interactions.items[_places(ends - histories.lengths, histories.lengths) + 1]  # (E,)
         return histories.to(self._device), targets.to(self._device)
 
@@ -173,7 +175,7 @@ def rank_held_out(
     for rows in torch.split(torch.arange(len(held_out.users)), 8 * HISTORIES_PER_BATCH):
         users, ends = held_out.users[rows], held_out.history_ends[rows]  # (b,)
         starts = offsets[users]  # (b,)
-        histories = _histories(interactions, starts, ends, max_length=model.encoder.max_length)
+        histories = histories_between(interactions, starts, ends, max_length=model.encoder.max_length)
         seen = Hidden(
             torch.arange(len(users)).repeat_interleave(ends - starts).to(device),
             interactions.items[_places(starts, ends - starts)].to(device),
@@ -185,7 +187,7 @@ def rank_held_out(
     return torch.cat(ranks).cpu()
 
 
-def _histories(interactions: Interactions, starts: Tensor, ends: Tensor, *, max_length: int) -> Histories:
+def histories_between(interactions: Interactions, starts: Tensor, ends: Tensor, *, max_length: int) -> Histories:
     """The last events from starts (B,) to the places before ends (B,), asked for at the time of what stands there."""
     lengths = (ends - starts).clamp(max=max_length)  # (B,)
     places = _places(ends - lengths, lengths)  # (E,)
