@@ -177,6 +177,7 @@ def test_what_is_wrong_is_named(tmp_path: Path, text: str, message: str) -> None
     [
         ("training.epochs", "'training.epochs' is no change of a setting; write section.setting=value"),
         ("epochs=5", "'epochs=5' is no change of a setting"),
+        ("training.epoch=", "'training.epoch=' would leave out a setting that the recipe does not have"),
         ("", "'' is no change of a setting"),
         ("training.epoch=5", "training: epoch is not a setting"),
         ("training.epochs.more=5", r"training: epochs\.more is not a setting"),
@@ -203,3 +204,10 @@ def test_files_that_are_none(tmp_path: Path) -> None:
 def test_settings_cannot_be_changed_afterwards() -> None:
     with pytest.raises(ValueError, match="frozen"):
         TrainingConfig().epochs = 3
+
+
+def test_a_setting_without_a_value_is_left_out() -> None:
+    file = Path(__file__).parents[2] / "recipes" / "ml-1m" / "hstu-mol.toml"
+    changed = read_recipe(file, ["similarity.user_table_size="])
+    assert isinstance(changed.similarity, MixtureConfig)
+    assert changed.similarity.user_table_size is None

@@ -20,7 +20,10 @@ def train(
     recipe: Annotated[Path, typer.Argument(help="A recipe, such as recipes/ml-1m/sasrec.toml.", show_default=False)],
     changes: Annotated[
         list[str] | None,
-        typer.Option("--set", help="Change one setting of the recipe: section.setting=value. May be repeated."),
+        typer.Option(
+            "--set",
+            help="Change one setting of the recipe: section.setting=value; without a value, leave it out. May be repeated.",
+        ),
     ] = None,
     data: Annotated[
         Path | None,

@@ -155,7 +155,10 @@ def build_similarity(recipe: Recipe) -> Similarity:
 
 
 def _apply(content: dict[str, object], change: str) -> None:
-    """Put one "section.setting=value" into a recipe's content; the value is read as TOML, or else as text."""
+    """Put one "section.setting=value" into a recipe's content; the value is read as TOML, or else as text.
+
+    Without a value the setting is left out of the recipe: TOML has no word for none.
+    """
     name, has_value, text = change.partition("=")
     section, has_section, setting = name.strip().partition(".")
     if not (has_value and has_section):
@@ -167,4 +170,7 @@ def _apply(content: dict[str, object], change: str) -> None:
     settings = content.setdefault(section, {})
     if not isinstance(settings, dict):
         raise InvalidInputError(f"{section} is no section of the recipe; known are: {', '.join(Recipe.model_fields)}.")
-    settings[setting] = value
+    if text.strip():
+        settings[setting] = value
+    elif settings.pop(setting, None) is None:
+        raise InvalidInputError(f"{change!r} would leave out a setting that the recipe does not have.")
