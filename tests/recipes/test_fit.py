@@ -9,7 +9,9 @@ import torch.nn.functional as F  # noqa: N812
 from railsearch import DotProduct, InvalidInputError, MixtureOfLogits, TrainingError, fit_similarity, load_balance_loss
 from railsearch.data import World, make_world
 from railsearch.similarity import Similarity
-from railsearch.training import FitReport
+from railsearch.training import FitReport, TrainingConfig
+from railsearch.training.fit import PairTask, check_data
+from railsearch.training.loop import Batch
 from railsearch.training.losses import backward_sampled_softmax
 from railsearch.training.negatives import Contrast, Negatives, draw_contrast
 from tests.conftest import make_similarity
@@ -187,13 +189,30 @@ def test_validation_leaves_out_training_items(world: World) -> None:
 def test_user_table_learns(world: World) -> None:
     mol = small(user_table_size=300, user_dropout=0.0)
     before = mol.user_table.rows.weight.detach().clone()
-    fit(world, mol, user_ids=torch.arange(300), user_penalty_weight=0.0, learning_rate=0.01)
+    fit(world, mol, user_ids=torch.arange(300), user_penalty_weight=0.0, learning_rate=0.01, epochs=4)
     assert not torch.equal(before[1:], mol.user_table.rows.weight[1:])
     assert bool((mol.user_table.rows.weight[0] == 0).all())
     light = mol.user_table.rows.weight.norm()
     heavy = small(user_table_size=300, user_dropout=0.0)
-    fit(world, heavy, user_ids=torch.arange(300), user_penalty_weight=100.0, learning_rate=0.01)
+    fit(world, heavy, user_ids=torch.arange(300), user_penalty_weight=100.0, learning_rate=0.01, epochs=4)
     assert heavy.user_table.rows.weight.norm() < 0.5 * light
+
+
+def test_the_shares_of_processes_sum_to_the_whole() -> None:
+    generator = torch.Generator().manual_seed(0)
+    queries, items = torch.randn(6, 6, generator=generator), torch.randn(7, 3, generator=generator)
+    pairs = torch.stack([torch.arange(6), torch.tensor([0, 1, 2, 3, 4, 2])], dim=1)
+    config = TrainingConfig(negatives="in_batch", balance_weight=0.0, user_penalty_weight=3.0)
+    batch = torch.arange(6)
+    gradients = []
+    for shares in ([batch], [batch[0::2], batch[1::2], batch[:0]]):
+        mol = small(user_table_size=6, user_dropout=0.0, item_dropout=0.0, gate_dropout=0.0).double()
+        data = check_data(mol, queries, items, pairs, None, torch.arange(6), like=next(mol.parameters()))
+        for own in shares:
+            PairTask(mol, data, config).step(Batch(batch, own, torch.Generator()))
+        gradients.append([parameter.grad for parameter in mol.parameters()])
+    for whole, summed in zip(*gradients, strict=True):
+        torch.testing.assert_close(whole, summed)
 
 
 def test_ready_components() -> None:

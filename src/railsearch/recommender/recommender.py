@@ -168,8 +168,8 @@ class Recommender:
                 pl.DataFrame(
                     {
                         "user": batch.names.gather(pl.Series(range(len(batch))).repeat_by(k).explode()),
-                        "item": self.items["item"].gather(pl.Series(found.ids.flatten().numpy())),
-                        "score": found.scores.flatten().numpy(),
+                        "item": self.items["item"].gather(pl.Series(found.ids.flatten().numpy(force=True))),
+                        "score": found.scores.flatten().numpy(force=True),
                         "rank": list(range(1, k + 1)) * len(batch),
                     }
                 )

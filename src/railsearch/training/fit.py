@@ -141,6 +141,8 @@ class PairTask:
     def step(self, batch: Batch) -> StepLosses:
         """One forward and backward pass; the gradient is left in the weights."""
         data, config = self._data, self._config
+        if not len(batch.own):
+            return StepLosses(0.0, 0.0)
         queries, positives = data.pairs[batch.own.to(data.pairs.device)].unbind(dim=1)  # (E,)
         users = data.users_of(queries)
         contrast = draw_contrast(
@@ -162,7 +164,8 @@ class PairTask:
             num_examples=len(batch.examples),
         )
         if users is not None and config.user_penalty_weight:
-            penalty = config.user_penalty_weight * self._similarity.user_penalty(users)  # ()
+            share = len(batch.own) / len(batch.examples)
+            penalty = config.user_penalty_weight * share * self._similarity.user_penalty(users)  # ()
             if penalty.requires_grad:
                 penalty.backward()  # type: ignore[no-untyped-call]
         return losses

@@ -39,7 +39,8 @@ class SequentialModel(nn.Module):
     @torch.no_grad()
     def encode(self, histories: Histories) -> Tensor:
         """One query embedding (B, D) for each history: the output of its last position."""
-        return torch.cat([self.encoder(own)[own.last_positions] for own in histories.split(HISTORIES_PER_BATCH)])
+        there = histories.to(self.encoder.item_table.weight.device)
+        return torch.cat([self.encoder(own)[own.last_positions] for own in there.split(HISTORIES_PER_BATCH)])
 
     def query_parts(self, histories: Histories, users: Tensor) -> QueryParts:
         """The query side of each history; users (B,) are rows of a user table, and negative where not known."""
@@ -181,7 +182,7 @@ def rank_held_out(
             interactions.items[_places(starts, ends - starts)].to(device),
         )
         owners = users if user_rows is None else user_rows[users]  # (b,)
-        query_parts = model.query_parts(histories.to(device), owners.to(device))
+        query_parts = model.query_parts(histories, owners.to(device))
         targets = held_out.items[rows].to(device)  # (b,)
         ranks.append(target_ranks(model.similarity, query_parts, item_parts, targets, hidden=seen))
     return torch.cat(ranks).cpu()
