@@ -34,6 +34,21 @@ def new_file(target: Path) -> Iterator[Path]:
 
 
 @contextmanager
+def only_writer(folder: Path) -> Iterator[None]:
+    """Keep other processes that ask for the same out of a folder; an OSError where one is at work already.
+
+    The lock is the kernel's, so that nothing is left of it after a kill.
+    """
+    folder.mkdir(parents=True, exist_ok=True)
+    descriptor = os.open(folder / "LOCK", os.O_RDWR | os.O_CREAT, 0o644)
+    try:
+        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        yield
+    finally:
+        os.close(descriptor)
+
+
+@contextmanager
 def new_folder(target: Path, *, replaces: bool = False) -> Iterator[Path]:
     """Give an empty folder to write into, and put it in the place of `target` once the block is left.
 

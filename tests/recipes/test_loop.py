@@ -161,6 +161,26 @@ def test_another_runs_folder_is_refused(tmp_path: Path) -> None:
         train(Task(other), other, folder=tmp_path)
 
 
+def test_two_runs_cannot_share_a_folder(tmp_path: Path) -> None:
+    class Nested(Task):
+        def step(self, batch: Batch) -> StepLosses:
+            with pytest.raises(InvalidInputError, match="another process is training in"):
+                train(Task(), CONFIG, folder=tmp_path)
+            raise CutError
+
+    with pytest.raises(CutError):
+        train(Nested(), CONFIG, folder=tmp_path)
+    train(Task(), CONFIG, folder=tmp_path)  # nothing is left of the lock
+
+
+def test_a_checkpoint_that_cannot_be_written_is_an_error_with_a_remedy(tmp_path: Path) -> None:
+    (tmp_path / "checkpoints").write_text("a file is in the way")
+    task = Task()
+    with pytest.raises(TrainingError, match=r"a checkpoint cannot be written .* make room, and run the same again"):
+        train(task, CONFIG, folder=tmp_path)
+    assert task.num_steps == 1
+
+
 def test_the_best_epoch_is_kept_and_patience_ends_the_run() -> None:
     figures = iter([0.1, 0.5, 0.4, 0.3, 0.9])
 

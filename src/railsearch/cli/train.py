@@ -22,7 +22,7 @@ def train(
         list[str] | None,
         typer.Option(
             "--set",
-            help="Change one setting of the recipe: section.setting=value; without a value, leave it out. May be repeated.",
+            help="Change one setting of the recipe: section.setting=value; no value leaves it out. May be repeated.",
         ),
     ] = None,
     data: Annotated[

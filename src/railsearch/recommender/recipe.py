@@ -10,6 +10,7 @@ from pydantic import Field
 from railsearch.config import Config
 from railsearch.encoders import HSTU, SASRec, SequenceEncoder
 from railsearch.errors import InvalidInputError
+from railsearch.inputs import LARGEST_SEED
 from railsearch.similarity import DotProduct, GateInput, MixtureOfLogits, Projection, Similarity
 from railsearch.training import TrainingConfig
 
@@ -151,7 +152,7 @@ def build_similarity(recipe: Recipe) -> Similarity:
     if isinstance(recipe.similarity, CosineConfig):
         return DotProduct(dim=dim, cosine=True, temperature=recipe.similarity.temperature)
     settings = recipe.similarity.model_dump(exclude={"kind"})
-    return MixtureOfLogits(query_dim=dim, item_dim=dim, seed=recipe.training.seed + 1, **settings)
+    return MixtureOfLogits(query_dim=dim, item_dim=dim, seed=(recipe.training.seed + 1) % LARGEST_SEED, **settings)
 
 
 def _apply(content: dict[str, object], change: str) -> None:

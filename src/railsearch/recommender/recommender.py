@@ -211,7 +211,7 @@ class Recommender:
         import polars as pl  # noqa: PLC0415  (importing railsearch stays cheap)
 
         ids = self.items["item"]
-        is_whole = ids.dtype.is_integer() and int(ids.min()) >= 0  # type: ignore[arg-type]
+        is_whole = ids.dtype.is_integer() and bool(ids.is_between(0, 2**63 - 1).all())
         rows = ids.cast(pl.Int64).to_numpy() if is_whole else None
         return Index.build(
             self.model.similarity, self.model.encoder.embed_items().detach(), rows, path=path, metadata=self.items

@@ -10,7 +10,8 @@ import hashlib
 import logging
 import math
 import time
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Protocol
@@ -20,6 +21,7 @@ from torch import Generator, Tensor, nn
 from torch.optim import AdamW
 
 from railsearch.errors import InvalidInputError, TrainingError
+from railsearch.files import only_writer
 from railsearch.training.checkpoints import Checkpoints, State
 from railsearch.training.config import Schedule, TrainingConfig
 from railsearch.training.log import TrainingLog, import_tensorboard
@@ -110,16 +112,19 @@ def train(
         checkpoints = Checkpoints(
             folder, model=model, optimizer=optimizer, names=names, config=config, about=about or {}
         )
-    state = (None if checkpoints is None else checkpoints.restore()) or State()
-    best = copy.deepcopy(model.state_dict()) if state.best is None else state.best
     device = weights[0].device
-    with (
-        torch.random.fork_rng([] if device.type == "cpu" else [device], device_type=device.type),
-        TrainingLog(
+    with ExitStack() as stack:
+        if folder is not None and processes.is_first:
+            stack.enter_context(_alone_in(folder))
+        state = (None if checkpoints is None else checkpoints.restore()) or State()
+        best = copy.deepcopy(model.state_dict()) if state.best is None else state.best
+        stack.enter_context(torch.random.fork_rng([] if device.type == "cpu" else [device], device_type=device.type))
+        log = TrainingLog(
             folder if processes.is_first else None, num_lines=state.num_log_lines, has_curves=config.tensorboard
-        ) as log,
-        TrainingProgress(config.epochs, steps_per_epoch, unit=unit, is_shown=show_progress) as progress,
-    ):
+        )
+        progress = TrainingProgress(config.epochs, steps_per_epoch, unit=unit, is_shown=show_progress)
+        stack.enter_context(log)
+        stack.enter_context(progress)
         run = _Run(task, config, optimizer, weights, processes, checkpoints, log, progress, best, state)
         progress.resume(state.epoch, state.step, state.last_validation)
         try:
@@ -128,6 +133,21 @@ def train(
             model.load_state_dict(run.best)
             model.train(False)
     return FitReport(tuple(run.state.reports), run.state.best_epoch)
+
+
+@contextmanager
+def _alone_in(folder: Path) -> Iterator[None]:
+    """Keep other runs out of the folder."""
+    with ExitStack() as stack:
+        try:
+            stack.enter_context(only_writer(folder))
+        except BlockingIOError:
+            raise InvalidInputError(
+                f"another process is training in {folder}; wait for it, or choose another folder."
+            ) from None
+        except OSError as error:
+            raise InvalidInputError(f"{folder} cannot be written ({error}); choose another folder.") from error
+        yield
 
 
 @dataclass(slots=True, eq=False)
@@ -244,7 +264,13 @@ class _Run:
 
     def _save(self) -> None:
         if self.checkpoints is not None and self.processes.is_first:
-            self.checkpoints.save(self.state, self.best)
+            try:
+                self.checkpoints.save(self.state, self.best)
+            except OSError as error:
+                raise TrainingError(
+                    f"a checkpoint cannot be written ({error}); make room, and run the same again: it goes on from the "
+                    "checkpoint before."
+                ) from error
         self.last_saved = time.monotonic()
 
 

@@ -95,7 +95,7 @@ class NextItemTask:
             config.negatives,
             targets,
             lengths,
-            pool=targets,
+            pool=self._pool(batch.examples),
             num_items=self._split.interactions.num_items,
             num_negatives=config.num_negatives,
             generator=batch.generator,
@@ -134,6 +134,13 @@ class NextItemTask:
         )
         targets = interactions.items[_places(ends - histories.lengths, histories.lengths) + 1]  # (E,)
         return histories.to(self._device), targets.to(self._device)
+
+    def _pool(self, examples: Tensor) -> Tensor:
+        """What in-batch negatives come from: every item that the batch's histories predict, in all processes alike."""
+        users = self._users[examples]  # (b,)
+        lengths = self._lengths(users)  # (b,)
+        places = _places(self._split.train_ends[users] - lengths, lengths)  # (E,)
+        return self._split.interactions.items[places].to(self._device)
 
     def _lengths(self, users: Tensor) -> Tensor:
         """How many examples each of these users has in an epoch (B,)."""
@@ -192,12 +199,11 @@ def histories_between(interactions: Interactions, starts: Tensor, ends: Tensor, 
     """The last events from starts (B,) to the places before ends (B,), asked for at the time of what stands there."""
     lengths = (ends - starts).clamp(max=max_length)  # (B,)
     places = _places(ends - lengths, lengths)  # (E,)
-    return Histories(
-        items=interactions.items[places],
-        times=interactions.timestamps[places],
-        next_times=interactions.timestamps[places + 1],
-        lengths=lengths,
-    )
+    items = interactions.items[places]  # (E,)
+    if not interactions.has_times:  # as `recommend` takes lists of items: all events are of one moment
+        return Histories(items, torch.zeros_like(items), torch.zeros_like(items), lengths)
+    times, next_times = interactions.timestamps[places], interactions.timestamps[places + 1]  # (E,)
+    return Histories(items, times, next_times, lengths)
 
 
 def _places(starts: Tensor, lengths: Tensor) -> Tensor:
