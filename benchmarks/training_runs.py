@@ -6,6 +6,7 @@ python benchmarks/training_runs.py runs/ml-1m/* --at 10 20 40 --plot curves.png
 
 import argparse
 import json
+import statistics
 from pathlib import Path
 from typing import Any
 
@@ -45,11 +46,15 @@ def main() -> None:
     print("| run | seconds an epoch, median | seconds a validation, median |")
     print("|---|---|---|")
     for name, log in logs.items():
-        training = sorted(line["seconds"] for line in log)[len(log) // 2]
-        validations = sorted(line["validation_seconds"] for line in log if line["validation"])
-        print(f"| {name} | {training:.0f} | {validations[len(validations) // 2]:.0f} |")
+        training = [line["seconds"] for line in log]
+        validations = [line["validation_seconds"] for line in log if line["validation"]]
+        print(f"| {name} | {median(training)} | {median(validations)} |")
     if options.plot:
         draw(validated, options.plot)
+
+
+def median(seconds: list[float]) -> str:
+    return f"{statistics.median(seconds):.0f}" if seconds else ""
 
 
 def read_log(file: Path) -> list[dict[str, Any]]:
