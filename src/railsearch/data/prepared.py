@@ -2,32 +2,20 @@
 
 import dataclasses
 import datetime as dt
-import hashlib
 import json
 from dataclasses import dataclass
 from pathlib import Path
 
-import xxhash
-
 from railsearch.data.interactions import Interactions
 from railsearch.data.tables import read_table
 from railsearch.errors import DataFolderError, InvalidInputError
-from railsearch.files import new_folder, settled_folder
+from railsearch.files import FileEntry, describe, new_folder, settled_folder
 
 FORMAT = "railsearch.interactions"
 FORMAT_VERSION = 1
 ABOUT_FILE = "about.json"
 EVENTS_FILE = "interactions.parquet"
 ITEMS_FILE = "items.parquet"
-
-
-@dataclass(frozen=True, slots=True)
-class FileEntry:
-    """What a file must be like."""
-
-    size: int
-    checksum: str
-    """xxh3, 128 bits."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -130,7 +118,7 @@ def check_prepared(path: str | Path) -> About:
         if stated is None:
             raise DataFolderError(f"{folder / ABOUT_FILE} does not name {name}; prepare the data anew.")
         try:
-            found = _entry(file)
+            found = describe(file)
         except OSError as error:
             raise DataFolderError(f"{file} cannot be read ({error}); prepare the data anew.") from error
         if found != stated:
@@ -228,16 +216,11 @@ def write_files(
         min_count=min_count,
         num_left_out=num_left_out,
         bad_rows=interactions.bad_rows,
-        files={file: _entry(folder / file) for file in tables},
+        files={file: describe(folder / file) for file in tables},
     )
     stated = {"format": FORMAT, "format_version": FORMAT_VERSION, **dataclasses.asdict(about)}
     (folder / ABOUT_FILE).write_text(json.dumps(stated, indent=2) + "\n")
     return about
-
-
-def _entry(path: Path) -> FileEntry:
-    with path.open("rb") as file:
-        return FileEntry(path.stat().st_size, hashlib.file_digest(file, xxhash.xxh3_128).hexdigest())
 
 
 def _date(second: int) -> str | None:

@@ -8,6 +8,7 @@ from types import GenericAlias
 from typing import TypeVar
 
 from railsearch.errors import IndexFolderError
+from railsearch.files import FileEntry
 
 FORMAT = "railsearch.index"
 FORMAT_VERSION = 1
@@ -19,15 +20,6 @@ Entry = TypeVar("Entry", "FileEntry", "SegmentEntry", "Manifest")
 
 class SealBrokenError(Exception):
     """The first line is not the checksum of the rest."""
-
-
-@dataclass(frozen=True, slots=True)
-class FileEntry:
-    """What a file must be like."""
-
-    size: int
-    checksum: str
-    """xxh3, 128 bits."""
 
 
 @dataclass(frozen=True, slots=True)

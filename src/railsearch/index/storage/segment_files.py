@@ -5,16 +5,14 @@ from pathlib import Path
 
 import numpy as np
 import torch
-import xxhash
 from torch import Tensor
 
-from railsearch.files import new_file
+from railsearch.files import FileEntry, describe, new_file
 from railsearch.index.metadata import Metadata
 from railsearch.index.segment import Segment
-from railsearch.index.storage.manifest import FileEntry, SegmentEntry, metadata_file, segment_file
+from railsearch.index.storage.manifest import SegmentEntry, metadata_file, segment_file
 from railsearch.similarity import ItemParts
 
-BYTES_PER_CHUNK = 2**20
 DTYPES = {
     "F64": torch.float64,
     "F32": torch.float32,
@@ -92,17 +90,3 @@ def map_tensors(path: Path) -> dict[str, Tensor]:
             first, last = (8 + header_size + offset for offset in entry["data_offsets"])
             tensors[name] = data[first:last].view(DTYPES[entry["dtype"]]).view(entry["shape"])
     return tensors
-
-
-def describe(path: Path) -> FileEntry:
-    """Size and checksum of a file; xxh3 runs at the speed of memory, so that it can be checked at every open.
-
-    Read and not mapped: where a disk fails under a map, the process is killed.
-    """
-    digest, size = xxhash.xxh3_128(), 0
-    chunk = memoryview(bytearray(BYTES_PER_CHUNK))
-    with path.open("rb", buffering=0) as file:
-        while count := file.readinto(chunk):
-            digest.update(chunk[:count])
-            size += count
-    return FileEntry(size, digest.hexdigest())
