@@ -7,7 +7,7 @@ import torch
 
 from railsearch.data import Split
 from railsearch.evaluation import Evaluation
-from railsearch.recommender.recipe import Recipe
+from railsearch.recommender.recipe import HSTUConfig, Recipe
 from railsearch.training import FitReport
 
 
@@ -63,6 +63,8 @@ class ModelCard:
         )
         versions = ", ".join(f"{name} {version}" for name, version in self.versions.items())
         figures = "\n".join(f"| {name} | {value:.4f} |" for name, value in self.metrics.items())
+        has_times = isinstance(recipe.encoder, HSTUConfig)
+        moment = " The encoder is told when each held-out item was met, as a server knows when it is asked." * has_times
         return f"""# {recipe.encoder.kind} with {recipe.similarity.kind}
 
 A recommender by railsearch: it takes a history of items and ranks the item that comes next.
@@ -72,7 +74,7 @@ A recommender by railsearch: it takes a history of items and ranks the item that
 {self.num_train_events:,} were trained on; {self.num_bad_rows} rows were left out as bad.
 
 ## Quality
-Protocol: {self.protocol}.
+Protocol: {self.protocol}.{moment}
 Epoch {self.best_epoch} of {self.num_epochs}, picked by {self.picked_by}. With its weights:
 
 | metric | test |
