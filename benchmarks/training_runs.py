@@ -21,7 +21,7 @@ def main() -> None:
     options = parser.parse_args()
 
     logs = {run.name: read_log(run / "log.jsonl") for run in options.runs}
-    print("## Test, read once, at the epoch that validation picked\n")
+    print("## Test, at the epoch that validation picked\n")
     print(f"| run | epochs | picked | {' | '.join(METRICS)} | NDCG@10 | minutes |")
     print("|---" * (len(METRICS) + 5) + "|")
     for run in options.runs:
