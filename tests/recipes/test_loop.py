@@ -254,11 +254,12 @@ def test_schedules_rise_then_never_rise_again(schedule: str, warmup: float, epoc
 def test_two_processes_have_the_weights_of_one(tmp_path: Path) -> None:
     program = Path(__file__).with_name("two_processes.py")
     for count in (1, 2):
-        subprocess.run(
-            [sys.executable, "-m", "torch.distributed.run", f"--nproc-per-node={count}", "--master-port=0",
-             "--rdzv-backend=c10d", "--rdzv-endpoint=localhost:0", str(program), str(tmp_path / str(count))],
-            check=True, cwd=Path(__file__).parents[2], capture_output=True, timeout=120,
+        command = ["torch.distributed.run", "--standalone", f"--nproc-per-node={count}", program, tmp_path / str(count)]
+        done = subprocess.run(
+            [sys.executable, "-m", *map(str, command)], check=False, cwd=Path(__file__).parents[2],
+            capture_output=True, text=True, timeout=180,
         )  # fmt: skip
+        assert done.returncode == 0, done.stderr
     alone = torch.tensor(json.loads((tmp_path / "1-0.json").read_text()))
     first, second = (torch.tensor(json.loads((tmp_path / f"2-{rank}.json").read_text())) for rank in range(2))
     assert torch.equal(first, second)

@@ -72,7 +72,9 @@ def examples_of(split: Split, user: int, max_length: int) -> list[tuple[list[int
     ]
 
 
-def draw_naively(kind: str, targets: list[list[int]], generator: torch.Generator, count: int) -> list[list[int]]:
+def draw_naively(
+    kind: str, targets: list[list[int]], pool: list[int], generator: torch.Generator, count: int
+) -> list[list[int]]:
     """The negatives of each example, in order, from the same generator as the task's."""
     flat = [target for own in targets for target in own]
 
@@ -85,8 +87,8 @@ def draw_naively(kind: str, targets: list[list[int]], generator: torch.Generator
         return draw(NUM_ITEMS, 1) * len(flat)
     if kind == "per_history":
         return [row for row, own in zip(draw(NUM_ITEMS, len(targets)), targets, strict=True) for _ in own]
-    rows = draw(len(flat), len(targets))
-    return [[flat[place] for place in row] for row, own in zip(rows, targets, strict=True) for _ in own]
+    rows = draw(len(pool), len(targets))
+    return [[pool[place] for place in row] for row, own in zip(rows, targets, strict=True) for _ in own]
 
 
 @pytest.mark.parametrize("positions", [None, 2])
@@ -108,6 +110,7 @@ def test_loss_and_gradient_are_those_of_a_plain_loop(
     assert any(len(own) == model.encoder.max_length for own in examples)
 
     generator = torch.Generator().manual_seed(5)
+    pool = [each[3] for own in examples for each in own]  # also of positions that are not drawn
     if positions is not None:
         lengths = [len(own) for own in examples]
         chosen = set(draw_positions(torch.tensor(lengths), positions, generator).tolist())
@@ -116,7 +119,7 @@ def test_loss_and_gradient_are_those_of_a_plain_loop(
             [each for place, each in enumerate(own) if start + place in chosen]
             for start, own in zip(starts, examples, strict=True)
         ]
-    negatives = iter(draw_naively(kind, [[each[3] for each in own] for own in examples], generator, 6))
+    negatives = iter(draw_naively(kind, [[each[3] for each in own] for own in examples], pool, generator, 6))
     losses, weights = [], []
     for user, own in zip(users, examples, strict=True):
         for items, times, asked_at, right in own:
