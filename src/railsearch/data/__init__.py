@@ -5,6 +5,8 @@ from railsearch.data.columns import TimeUnit
 from railsearch.data.frequent import keep_frequent
 from railsearch.data.interactions import Interactions
 from railsearch.data.items import read_array, read_items, read_queries
+from railsearch.data.passage_collections import read_insuranceqa, read_pairs
+from railsearch.data.passages import QuestionPassages, Questions
 from railsearch.data.prepared import About, check_prepared, read_about, read_prepared, write_prepared
 from railsearch.data.preparing import Prepared, TableOptions, prepare
 from railsearch.data.published import PUBLISHED, Published
@@ -20,6 +22,8 @@ __all__ = [
     "Interactions",
     "Prepared",
     "Published",
+    "QuestionPassages",
+    "Questions",
     "Shape",
     "ShapeName",
     "Split",
@@ -35,9 +39,11 @@ __all__ = [
     "read_about",
     "read_amazon",
     "read_array",
+    "read_insuranceqa",
     "read_interactions",
     "read_items",
     "read_movielens",
+    "read_pairs",
     "read_prepared",
     "read_queries",
     "read_sequences",
