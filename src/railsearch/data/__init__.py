@@ -5,11 +5,20 @@ from railsearch.data.columns import TimeUnit
 from railsearch.data.frequent import keep_frequent
 from railsearch.data.interactions import Interactions
 from railsearch.data.items import read_array, read_items, read_queries
-from railsearch.data.passage_collections import read_insuranceqa, read_pairs
+from railsearch.data.passage_collections import (
+    PassageLayout,
+    read_beir,
+    read_insuranceqa,
+    read_medquad,
+    read_nq320k,
+    read_pairs,
+    read_passages,
+)
 from railsearch.data.passages import QuestionPassages, Questions
 from railsearch.data.prepared import About, check_prepared, read_about, read_prepared, write_prepared
 from railsearch.data.preparing import Prepared, TableOptions, prepare
 from railsearch.data.published import PUBLISHED, Published
+from railsearch.data.question_splits import add_generated, split_questions
 from railsearch.data.shapes import Shape, ShapeName, make_shape
 from railsearch.data.splits import HeldOut, Split, leave_last_out
 from railsearch.data.synthetic import World, make_world
@@ -20,6 +29,7 @@ __all__ = [
     "About",
     "HeldOut",
     "Interactions",
+    "PassageLayout",
     "Prepared",
     "Published",
     "QuestionPassages",
@@ -30,6 +40,7 @@ __all__ = [
     "TableOptions",
     "TimeUnit",
     "World",
+    "add_generated",
     "check_prepared",
     "keep_frequent",
     "leave_last_out",
@@ -39,13 +50,18 @@ __all__ = [
     "read_about",
     "read_amazon",
     "read_array",
+    "read_beir",
     "read_insuranceqa",
     "read_interactions",
     "read_items",
+    "read_medquad",
     "read_movielens",
+    "read_nq320k",
     "read_pairs",
+    "read_passages",
     "read_prepared",
     "read_queries",
     "read_sequences",
+    "split_questions",
     "write_prepared",
 ]

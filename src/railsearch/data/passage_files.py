@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import IO
 
-from railsearch.data.passages import checked_text
+from railsearch.data.passages import SHOWN_CHARACTERS, checked_text
 from railsearch.data.text_files import existing_file
 from railsearch.errors import InvalidInputError
 from railsearch.progress import counting
@@ -27,7 +27,7 @@ class Record:
     """One JSON object of a file, and where it is."""
 
     fields: dict[str, object]
-    file: str
+    file: str | Path
     line: int
 
     @property
@@ -68,69 +68,75 @@ class Record:
 
 def read_json_lines(path: str | Path, *, show_progress: bool | None = None) -> Iterator[Record]:
     """The objects of a file, one a line; .gz and .xz files are unpacked, and blank lines are none."""
-    for line, text in read_text_lines(path, show_progress=show_progress):
-        yield _record(text, str(path), line)
+    for line, text in _read_text_lines(existing_file(path), show_progress):
+        yield _record(text, path, line)
 
 
-def read_text_lines(path: str | Path, *, show_progress: bool | None = None) -> Iterator[tuple[int, str]]:
-    """The lines of a file that are not blank, with their numbers; .gz and .xz files are unpacked."""
-    file = existing_file(path)
-    size = file.stat().st_size
-    with (
-        file.open("rb") as packed,
-        counting(f"reading {file.name} (MB)", size // MEGABYTE, is_shown=show_progress) as count,
-    ):
-        done = 0
-        for line, text in _text_lines(_unpacked(packed, file), str(file)):
-            if line % LINES_PER_COUNT == 0:
-                count(packed.tell() // MEGABYTE - done)
-                done = packed.tell() // MEGABYTE
-            yield line, text
-
-
-def read_json_list(path: str | Path) -> list[object]:
-    """A file that is one JSON list."""
+def read_json_list(path: str | Path, *, show_progress: bool | None = None) -> Iterator[object]:
+    """The entries of a file that is one JSON list."""
     file = existing_file(path)
     try:
-        entries = json.loads(file.read_bytes())
+        entries = json.loads(file.read_bytes().decode("utf-8-sig"))
     except UnicodeDecodeError as error:
         raise InvalidInputError(f"{file} is not utf-8 text at byte {error.start}; save it as utf-8.") from error
     except (ValueError, RecursionError) as error:
         raise InvalidInputError(f"{file} cannot be read as JSON ({error}); restore the original file.") from error
     if not isinstance(entries, list):
         raise InvalidInputError(f"{file} holds no JSON list; restore the original file.")
-    return entries
+    with counting(f"reading {file.name}", len(entries), is_shown=show_progress) as count:
+        for number, entry in enumerate(entries, start=1):
+            if number % LINES_PER_COUNT == 0 or number == len(entries):
+                count((number - 1) % LINES_PER_COUNT + 1)
+            yield entry
+
+
+def question_entry(value: object, place: str) -> tuple[str, list[str]]:
+    """The question of an entry [question, passage] or [question, [passages]] of such a list, and the passages' ids."""
+    if not isinstance(value, list) or len(value) != 2:
+        raise InvalidInputError(f"{place} is {str(value)[:SHOWN_CHARACTERS]!r}; give [question, passage].")
+    passages = value[1] if isinstance(value[1], list) else [value[1]]
+    if not passages:
+        raise InvalidInputError(f"{place} names no right passage; give at least one.")
+    return checked_text(value[0], "question", place), [_as_id(passage, "passage", place) for passage in passages]
 
 
 class Folder:
     """Files by their names, in a folder or in a tar archive of one, from which nothing is written to disk."""
 
     def __init__(self, path: Path, archive: tarfile.TarFile | None, show_progress: bool | None) -> None:
-        self._path = path
+        self.path = path
         self._archive = archive
         self._show_progress = show_progress
 
-    def records(self, name: str) -> Iterator[Record]:
-        """The objects of one of the files."""
-        if self._archive is None:
-            self._check(name, is_there=(self._path / name).is_file())
-            yield from read_json_lines(self._path / name, show_progress=self._show_progress)
-            return
-        file = f"{name} in {self._path}"
-        try:
-            # Names, not paths: where in the archive a file is does not matter, and links are no files.
-            members = [entry for entry in self._archive if entry.isfile() and Path(entry.name).name == name]
-            self._check(name, is_there=len(members) == 1)
-            content = self._archive.extractfile(members[0])
-        except READING_ERRORS as error:
-            raise _unreadable(self._path, error) from error
-        assert content is not None  # it is a file
-        for line, text in _text_lines(content, file):
-            yield _record(text, file, line)
+    def has(self, name: str) -> bool:
+        """Whether there is such a file."""
+        return (self.path / name).is_file() if self._archive is None else self._member(name) is not None
 
-    def _check(self, name: str, *, is_there: bool) -> None:
-        if not is_there:
-            raise InvalidInputError(f"{self._path} holds no file {name}, or several; restore the original files.")
+    def records(self, name: str) -> Iterator[Record]:
+        """The objects of one of the files, one a line."""
+        for line, text in self.lines(name):
+            yield _record(text, self.path / name, line)
+
+    def lines(self, name: str) -> Iterator[tuple[int, str]]:
+        """The lines of one of the files that are not blank, with their numbers."""
+        if not self.has(name):
+            raise InvalidInputError(f"{self.path} holds no file {name}; restore the original files.")
+        if self._archive is None:
+            yield from _read_text_lines(self.path / name, self._show_progress)
+            return
+        member = self._member(name)
+        content = None if member is None else self._archive.extractfile(member)
+        assert content is not None  # it is there, and a file
+        yield from _text_lines(content, self.path / name)
+
+    def _member(self, name: str) -> tarfile.TarInfo | None:
+        """A file of the archive, in whatever folder of it; links are no files."""
+        assert self._archive is not None
+        try:
+            members = self._archive.getmembers()
+        except READING_ERRORS as error:
+            raise _unreadable(self.path, error) from error
+        return next((entry for entry in members if entry.isfile() and _ends_with(entry.name, name)), None)
 
 
 @contextmanager
@@ -150,13 +156,31 @@ def open_folder(path: str | Path, *, show_progress: bool | None = None) -> Itera
         yield Folder(place, archive, show_progress)
 
 
+def _read_text_lines(file: Path, show_progress: bool | None) -> Iterator[tuple[int, str]]:
+    size = file.stat().st_size
+    with (
+        file.open("rb") as packed,
+        counting(f"reading {file.name} (MB)", size // MEGABYTE, is_shown=show_progress) as count,
+    ):
+        done = 0
+        for line, text in _text_lines(_unpacked(packed, file), file):
+            if line % LINES_PER_COUNT == 0:
+                count(packed.tell() // MEGABYTE - done)
+                done = packed.tell() // MEGABYTE
+            yield line, text
+
+
+def _ends_with(path: str, name: str) -> bool:
+    return f"/{path}".endswith(f"/{name}")
+
+
 def _unpacked(packed: IO[bytes], file: Path) -> IO[bytes]:
     if file.suffix == ".gz":
         return gzip.GzipFile(fileobj=packed)  # type: ignore[return-value]  # reads as such a file does
     return lzma.LZMAFile(packed) if file.suffix == ".xz" else packed
 
 
-def _text_lines(content: IO[bytes], file: str) -> Iterator[tuple[int, str]]:
+def _text_lines(content: IO[bytes], file: Path) -> Iterator[tuple[int, str]]:
     """The lines that are not blank, with their numbers."""
     try:
         for number, line in enumerate(content, start=1):
@@ -170,13 +194,13 @@ def _text_lines(content: IO[bytes], file: str) -> Iterator[tuple[int, str]]:
         raise _unreadable(file, error) from error
 
 
-def _record(text: str, file: str, line: int) -> Record:
+def _record(text: str, file: str | Path, line: int) -> Record:
     try:
         fields = json.loads(text)
     except (ValueError, RecursionError) as error:
         raise InvalidInputError(f"{file} holds no JSON in line {line} ({error}); repair it.") from error
     if not isinstance(fields, dict):
-        raise InvalidInputError(f"{file} holds {text[:40]!r} in line {line}; give a JSON object a line.")
+        raise InvalidInputError(f"{file} holds {text[:SHOWN_CHARACTERS]!r} in line {line}; give a JSON object a line.")
     return Record(fields, file, line)
 
 

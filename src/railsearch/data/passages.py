@@ -197,6 +197,9 @@ def assemble(
         raise InvalidInputError(f"{source} has no passages; give at least one.")
     num_passages = len(corpus.texts)
     splits = {"train": train, "validation": validation, "test": test}
+    for name, split in splits.items():
+        if split is not None and not len(split) and (split is not train or validation is test is None):
+            raise InvalidInputError(f"{source} has no {name} questions; give at least one.")
     num_duplicates = corpus.num_given - num_passages
     if num_duplicates:
         logger.info("%s: %d of %d passages repeat the text of another", source, num_duplicates, corpus.num_given)
