@@ -1,0 +1,151 @@
+"""A text encoder as a folder: config.json, model.safetensors and tokenizer/; whole or absent, damage is noticed."""
+
+import dataclasses
+import json
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import safetensors.torch
+import xxhash
+from safetensors import SafetensorError
+from torch import Tensor, nn
+
+from railsearch.encoders.text_backbone import import_transformers, load_tokenizer, quiet
+from railsearch.encoders.text_settings import TextSettings, TokenPlace
+from railsearch.errors import InvalidInputError, ModelFolderError
+from railsearch.files import describe, new_folder, settled_folder
+
+if TYPE_CHECKING:
+    from transformers import PreTrainedTokenizerFast
+
+FORMAT = "railsearch.text_encoder"
+FORMAT_VERSION = 1
+CONFIG_FILE = "config.json"
+WEIGHTS_FILE = "model.safetensors"
+TOKENIZER_FOLDER = "tokenizer"
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class SavedText:
+    """What the folder of a text encoder holds."""
+
+    settings: TextSettings
+    place: TokenPlace
+    backbone_config: dict[str, Any]
+    tensors: dict[str, Tensor]
+    tokenizer: "PreTrainedTokenizerFast"
+
+
+def tensors_of(module: nn.Module) -> dict[str, Tensor]:
+    """Give all that has to be kept of a module, each tensor once though a model may use it under two names."""
+    kept = module.state_dict(keep_vars=True)
+    once = dict(module.named_parameters()) | {name: kept[name] for name, _ in module.named_buffers() if name in kept}
+    return {name: tensor.detach().cpu().contiguous() for name, tensor in once.items()}
+
+
+def fill(module: nn.Module, tensors: dict[str, Tensor], folder: Path) -> None:
+    """Put saved tensors into a module, keeping their precision; names and shapes must be the same."""
+    wanted = {name: tuple(tensor.shape) for name, tensor in tensors_of(module).items()}
+    present = {name: tuple(tensor.shape) for name, tensor in tensors.items()}
+    if wanted != present:
+        differing = sorted(set(wanted.items()) ^ set(present.items()))[0][0]
+        raise ModelFolderError(
+            f"{folder / WEIGHTS_FILE} belongs to another model: {differing} is {present.get(differing, 'absent')} "
+            f"there but the config needs {wanted.get(differing, 'none')}; restore the folder from a copy."
+        )
+    targets = dict(module.named_parameters()) | dict(module.named_buffers())
+    for name, tensor in tensors.items():
+        targets[name].data = tensor
+
+
+def write_text_folder(saved: SavedText, target: Path, *, overwrite: bool) -> None:
+    """Write the folder; a kill at any moment leaves the old one or the new one."""
+    current = settled_folder(target)
+    if current.exists() and not overwrite:
+        raise InvalidInputError(f"{target} exists already; choose another path or pass overwrite=True.")
+    if current.exists() and not _is_ours(current):
+        raise InvalidInputError(
+            f"{target} holds other files than a railsearch text encoder, and will not be replaced; choose another path."
+        )
+    config: dict[str, Any] = {
+        "format": FORMAT,
+        "format_version": FORMAT_VERSION,
+        "settings": saved.settings.model_dump(mode="json"),
+        "token_place": saved.place.value,
+        "backbone": saved.backbone_config,
+    }
+    try:
+        with new_folder(target, replaces=overwrite) as folder, quiet(import_transformers()):
+            safetensors.torch.save_file(saved.tensors, folder / WEIGHTS_FILE)
+            saved.tokenizer.save_pretrained(folder / TOKENIZER_FOLDER)
+            files = sorted(path for path in folder.rglob("*") if path.is_file())
+            config["files"] = {
+                path.relative_to(folder).as_posix(): dataclasses.asdict(describe(path)) for path in files
+            }
+            config["checksum"] = _checksum(config)
+            (folder / CONFIG_FILE).write_text(json.dumps(config, indent=2) + "\n")
+    except (OSError, SafetensorError) as error:
+        raise ModelFolderError(f"{target} cannot be written ({error}); nothing was changed.") from error
+
+
+def read_text_folder(path: Path) -> SavedText:
+    """Read a folder, on the CPU; refuse what is damaged or foreign before anything is made of it."""
+    folder = settled_folder(path)
+    config = _read_config(folder)
+    if config.pop("checksum", None) != _checksum(config):
+        raise ModelFolderError(f"{folder / CONFIG_FILE} was changed or damaged after saving; restore it from a copy.")
+    try:
+        settings, place = TextSettings(**config["settings"]), TokenPlace(config["token_place"])
+        for name, entry in config["files"].items():
+            _check_file(folder / name, entry)
+        tensors = safetensors.torch.load_file(folder / WEIGHTS_FILE)
+    except (InvalidInputError, TypeError, KeyError, AttributeError, OSError, SafetensorError) as error:
+        raise ModelFolderError(f"{folder} does not hold together ({error}); restore it from a copy.") from error
+    return SavedText(settings, place, config["backbone"], tensors, load_tokenizer(folder / TOKENIZER_FOLDER))
+
+
+def _checksum(config: dict[str, Any]) -> str:
+    """Of what config.json states, but for the checksum itself and however it is laid out."""
+    return xxhash.xxh3_128_hexdigest(json.dumps(config, sort_keys=True).encode())
+
+
+def _read_config(folder: Path) -> dict[str, Any]:
+    file = folder / CONFIG_FILE
+    try:
+        config = json.loads(file.read_text())
+    except (FileNotFoundError, NotADirectoryError):
+        raise ModelFolderError(f"{file} does not exist; give a folder that TextEncoder.save wrote.") from None
+    except (OSError, ValueError, RecursionError) as error:
+        raise ModelFolderError(f"{file} cannot be read ({error}); restore it from a copy.") from error
+    if not isinstance(config, dict) or config.get("format") != FORMAT:
+        raise ModelFolderError(
+            f"{file} is not the config of a railsearch text encoder; give another folder, or begin with a pretrained "
+            "model by TextEncoder.from_pretrained."
+        )
+    if config.get("format_version") != FORMAT_VERSION:
+        raise ModelFolderError(
+            f"{file} has format version {config.get('format_version')} but this railsearch reads {FORMAT_VERSION}; "
+            "install the railsearch that wrote it."
+        )
+    return config
+
+
+def _check_file(file: Path, entry: dict[str, object]) -> None:
+    try:
+        found = dataclasses.asdict(describe(file))
+    except OSError as error:
+        raise ModelFolderError(f"{file} cannot be read ({error}); restore it from a copy of the folder.") from error
+    if found != entry:
+        raise ModelFolderError(f"{file} was changed or damaged after saving; restore it from a copy.")
+
+
+def _is_ours(folder: Path) -> bool:
+    """Whether a folder holds a text encoder that we wrote, and nothing else."""
+    if not folder.is_dir() or {file.name for file in folder.iterdir()} - {CONFIG_FILE, WEIGHTS_FILE, TOKENIZER_FOLDER}:
+        return False
+    try:
+        _read_config(folder)
+    except ModelFolderError:
+        return False
+    return True
