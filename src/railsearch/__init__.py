@@ -15,17 +15,11 @@ from railsearch.errors import (
     TrainingError,
 )
 from railsearch.index import Adaptive, Average, BruteForce, Combined, Faiss, Flat, Index, PerComponent, TwoPass
-from railsearch.recommender import (
-    CosineConfig,
-    HSTUConfig,
-    MixtureConfig,
-    Recipe,
-    Recommender,
-    SASRecConfig,
-    read_recipe,
-)
+from railsearch.recommender import HSTUConfig, Recipe, Recommender, SASRecConfig, read_recipe
 from railsearch.similarity import (
+    CosineConfig,
     DotProduct,
+    MixtureConfig,
     MixtureOfLogits,
     decompose,
     fingerprint,
@@ -33,7 +27,15 @@ from railsearch.similarity import (
     load_similarity,
     save_similarity,
 )
-from railsearch.training import TrainingConfig, fit_similarity
+from railsearch.text_retriever import (
+    TextDataConfig,
+    TextEncoderConfig,
+    TextMixtureConfig,
+    TextRecipe,
+    TextRetriever,
+    read_text_recipe,
+)
+from railsearch.training import TextTrainingConfig, TrainingConfig, fit_similarity
 from railsearch.types import Explanation, ItemBatch, SearchResult
 
 __version__ = "0.1.0"
@@ -68,6 +70,12 @@ __all__ = [
     "Recommender",
     "SASRecConfig",
     "SearchResult",
+    "TextDataConfig",
+    "TextEncoderConfig",
+    "TextMixtureConfig",
+    "TextRecipe",
+    "TextRetriever",
+    "TextTrainingConfig",
     "TrainingConfig",
     "TrainingError",
     "TwoPass",
@@ -80,5 +88,6 @@ __all__ = [
     "load_similarity",
     "metrics",
     "read_recipe",
+    "read_text_recipe",
     "save_similarity",
 ]

@@ -1,6 +1,9 @@
 """Settings that are checked when they are made: unknown names are errors, and every error says what is allowed."""
 
-from typing import Any
+import tomllib
+from collections.abc import Iterable
+from pathlib import Path
+from typing import Any, TypeVar
 
 from pydantic import BaseModel, ConfigDict, ValidationError
 
@@ -21,6 +24,53 @@ class Config(BaseModel):
             super().__init__(**values)
         except ValidationError as error:
             raise InvalidInputError(_explained(type(self), error)) from None
+
+
+Settings = TypeVar("Settings", bound=Config)
+
+
+def read_config(kind: type[Settings], file: str | Path, changes: Iterable[str] = ()) -> Settings:
+    """Read settings of a kind from a TOML file, with single ones changed, such as "training.epochs=5"."""
+    content = read_toml(file)
+    for change in changes:
+        _apply(content, change, kind.model_fields)
+    try:
+        return kind(**content)
+    except InvalidInputError as error:
+        raise InvalidInputError(f"{file}: {error}") from None
+
+
+def read_toml(file: str | Path) -> dict[str, Any]:
+    """What a TOML file says."""
+    path = Path(file)
+    try:
+        return tomllib.loads(path.read_text())
+    except FileNotFoundError:
+        raise InvalidInputError(f"{path} does not exist; give a recipe, such as recipes/ml-1m/sasrec.toml.") from None
+    except (OSError, UnicodeDecodeError, tomllib.TOMLDecodeError) as error:
+        raise InvalidInputError(f"{path} cannot be read as TOML ({error}); repair it.") from error
+
+
+def _apply(content: dict[str, object], change: str, sections: Iterable[str]) -> None:
+    """Put one "section.setting=value" into a recipe's content; the value is read as TOML, or else as text.
+
+    Without a value the setting is left out of the recipe: TOML has no word for none.
+    """
+    name, has_value, text = change.partition("=")
+    section, has_section, setting = name.strip().partition(".")
+    if not (has_value and has_section):
+        raise InvalidInputError(f"{change!r} is no change of a setting; write section.setting=value.")
+    try:
+        value = tomllib.loads(f"value = {text.strip()}")["value"]
+    except tomllib.TOMLDecodeError:
+        value = text.strip()
+    settings = content.setdefault(section, {})
+    if not isinstance(settings, dict):
+        raise InvalidInputError(f"{section} is no section of the recipe; known are: {', '.join(sections)}.")
+    if text.strip():
+        settings[setting] = value
+    elif settings.pop(setting, None) is None:
+        raise InvalidInputError(f"{change!r} would leave out a setting that the recipe does not have.")
 
 
 def _explained(config: type[Config], error: ValidationError) -> str:

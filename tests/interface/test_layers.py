@@ -15,7 +15,7 @@ LAYERS = {
     "index": 3, "training": 3,
     "testing": 4,
     "evaluation": 4,
-    "demo": 5, "recommender": 5,
+    "demo": 5, "recommender": 5, "text_retriever": 5,
     "cli": 6,
     "__main__": 7,
 }  # fmt: skip

@@ -1,4 +1,4 @@
-"""`railsearch train`: from a recipe to a model folder, resumable at any moment."""
+"""`railsearch train`: from a recipe to a model folder, resumable at any moment; recommenders and text retrievers."""
 
 import dataclasses
 import json
@@ -10,9 +10,11 @@ from rich.console import Console
 
 from railsearch.cli.options import Json
 from railsearch.cli.recommend import print_metrics
+from railsearch.config import read_toml
 from railsearch.data import read_prepared
 from railsearch.errors import InvalidInputError
 from railsearch.recommender import Recommender, read_recipe
+from railsearch.text_retriever import TextRetriever, read_recipe_data, read_text_recipe
 from railsearch.training.processes import joined_processes
 
 
@@ -27,7 +29,11 @@ def train(
     ] = None,
     data: Annotated[
         Path | None,
-        typer.Option(help="The prepared data, in place of the recipe's data.folder.", show_default=False),
+        typer.Option(
+            help="The data, in place of the recipe's data.folder (recommenders: what data prepare wrote) or data.path "
+            "(text).",
+            show_default=False,
+        ),
     ] = None,
     out: Annotated[
         Path | None,
@@ -35,28 +41,24 @@ def train(
     ] = None,
     as_json: Json = False,
 ) -> None:
-    """Train a recommender by a recipe, measure it on the test items, and save it.
+    """Train a recommender or a text retriever by a recipe, measure it on what is held out for the test, and save it.
 
     The folder of the run gets checkpoints, log.jsonl with one line an epoch, and in the end model/, which
-    `Recommender.load` reads. The same command goes on with a run that was cut short; with more epochs, with one that
+    `Recommender.load` or `TextRetriever.load` reads. A recipe whose encoder is of kind "text" is one of text.
+
+    The same command goes on with a run that was cut short; with more epochs, with one that
     was done. Several processes train together with torchrun: torchrun --nproc-per-node 2 -m railsearch train ...
 
     Example: railsearch train recipes/ml-1m/hstu-mol.toml --set training.epochs=5
     """
-    chosen = read_recipe(recipe, changes or ())
-    source = data or (None if chosen.data.folder is None else Path(chosen.data.folder))
-    if source is None:
-        raise InvalidInputError(f"{recipe} names no data; pass --data with what `railsearch data prepare` wrote.")
     folder = out or Path("runs") / recipe.resolve().parent.name / recipe.stem
-    interactions = read_prepared(source)
-    with joined_processes() as processes:
-        recommender = Recommender.fit(
-            interactions, chosen, folder=folder, processes=processes, show_progress=False if as_json else None
-        )
-        if not processes.is_first:
-            return
-    recommender.save(folder / "model", overwrite=True)
-    card = recommender.card
+    is_text = read_toml(recipe).get("encoder", {}).get("kind") == "text"
+    fitted = (_train_text if is_text else _train_recommender)(recipe, changes or [], data, folder, as_json)
+    if fitted is None:
+        return
+    fitted.save(folder / "model", overwrite=True)
+    card = fitted.card
+    assert card is not None
     if as_json:
         print(json.dumps({**dataclasses.asdict(card), "model": str(folder / "model")}, indent=2))
         return
@@ -64,3 +66,31 @@ def train(
     print_metrics(card.metrics, card.protocol, console)
     console.print(f"epoch {card.best_epoch} of {card.num_epochs}, picked by {card.picked_by}", highlight=False)
     console.print(f"saved: {folder / 'model'}", highlight=False)
+
+
+def _train_recommender(
+    recipe: Path, changes: list[str], data: Path | None, folder: Path, as_json: bool
+) -> Recommender | None:
+    """The recommender in the first process; None in the others."""
+    chosen = read_recipe(recipe, changes)
+    source = data or (None if chosen.data.folder is None else Path(chosen.data.folder))
+    if source is None:
+        raise InvalidInputError(f"{recipe} names no data; pass --data with what `railsearch data prepare` wrote.")
+    interactions = read_prepared(source)
+    with joined_processes() as processes:
+        recommender = Recommender.fit(
+            interactions, chosen, folder=folder, processes=processes, show_progress=False if as_json else None
+        )
+        return recommender if processes.is_first else None
+
+
+def _train_text(
+    recipe: Path, changes: list[str], data: Path | None, folder: Path, as_json: bool
+) -> TextRetriever | None:
+    """The retriever in the first process; None in the others."""
+    chosen = read_text_recipe(recipe, [*changes, *([] if data is None else [f"data.path={str(data)!r}"])])
+    collection = read_recipe_data(chosen)
+    retriever = TextRetriever.from_recipe(chosen)
+    with joined_processes() as processes:
+        retriever.fit(collection, folder=folder, processes=processes, show_progress=False if as_json else None)
+        return retriever if processes.is_first else None

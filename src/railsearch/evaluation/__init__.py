@@ -4,6 +4,7 @@ from railsearch.evaluation.benchmark import benchmark_shape, run_benchmark
 from railsearch.evaluation.machine import Machine, describe_machine
 from railsearch.evaluation.naive import NaiveBruteForce
 from railsearch.evaluation.plot import check_plot, plot_recall_latency
+from railsearch.evaluation.questions import evaluate_questions
 from railsearch.evaluation.ranking import Evaluation, evaluate_test
 from railsearch.evaluation.report import BenchmarkReport, BenchmarkRow, Latency
 from railsearch.evaluation.scaling import ScalingReport, ScalingRow, measure_scaling, scale_shape
@@ -20,6 +21,7 @@ __all__ = [
     "benchmark_shape",
     "check_plot",
     "describe_machine",
+    "evaluate_questions",
     "evaluate_test",
     "measure_scaling",
     "plot_recall_latency",

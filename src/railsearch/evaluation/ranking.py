@@ -15,7 +15,8 @@ class Evaluation:
 
     metrics: dict[str, float]
     protocol: str
-    num_users: int
+    num_queries: int
+    """Users or questions."""
 
     def __str__(self) -> str:
         figures = "  ".join(f"{name} {value:.4f}" for name, value in self.metrics.items())

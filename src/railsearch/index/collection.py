@@ -30,6 +30,7 @@ class Collection:
         *,
         corpus: Corpus,
         models: tuple[str, ...],
+        source: Mapping[str, str],
         store: Store | None = None,
         snapshot: Snapshot | None = None,
         is_pinned: bool = False,
@@ -37,6 +38,8 @@ class Collection:
         self.corpus = corpus
         self.models = models
         """Fingerprints of the models whose parts are taken."""
+        self.source = source
+        """What made the embeddings, where the builder said so."""
         self.version = 1 if snapshot is None else snapshot.manifest.version
         self.tuned: Mapping[str, str] = {} if snapshot is None else snapshot.manifest.tuned
         """The strategy that was chosen for each k and engine, both as text; see `tuned_for`."""
@@ -56,6 +59,7 @@ class Collection:
         metadata: object,
         precision: Precision,
         engine: Engine | None,
+        source: Mapping[str, str],
         show_progress: bool | None,
     ) -> "Collection":
         """Build in memory, or in a folder that is there whole or not at all."""
@@ -72,13 +76,13 @@ class Collection:
             builder = SegmentBuilder(similarity, dtype=dtype, models=models, on_rows=on_rows)
             if path is None:
                 (segment,) = builder.build(items, ids, metadata, rows_per_segment=None, first_id=0)
-                return cls(corpus=Corpus.build(similarity, [segment], engine), models=models)
+                return cls(corpus=Corpus.build(similarity, [segment], engine), models=models, source=source)
             size = builder.rows_per_segment
             new = builder.build(items, ids, metadata, rows_per_segment=size, first_id=0)
             seen = SeenIds([], "give every item its own id")
             with (
                 _new_index(path) as folder,
-                Store.creating(folder, similarity, models=models, precision=str(precision)) as writer,
+                Store.creating(folder, similarity, models=models, precision=str(precision), source=source) as writer,
             ):
                 writer.commit(writer.keep(seen.add(segment)) for segment in new)
         return cls.open(path, engine=engine)
@@ -91,6 +95,7 @@ class Collection:
         return cls(
             corpus=Corpus.build(prepare_similarity(snapshot.similarity), snapshot.segments, engine),
             models=snapshot.manifest.models,
+            source=snapshot.manifest.source,
             store=store,
             snapshot=snapshot,
             is_pinned=version is not None,

@@ -1,6 +1,6 @@
 """A corpus under a learned similarity: the one call that searches it, and the few that change it."""
 
-from collections.abc import Hashable
+from collections.abc import Hashable, Mapping
 from pathlib import Path
 from types import TracebackType
 from typing import TYPE_CHECKING, Self
@@ -76,6 +76,7 @@ class Index:
         metadata: object = None,
         precision: Precision | str = Precision.FP32,
         engine: Engine | None = None,
+        source: Mapping[str, str] | None = None,
         show_progress: bool | None = None,
     ) -> Self:
         """Compute the item side of every item and keep it.
@@ -94,6 +95,8 @@ class Index:
             engine: what finds the best items by dot product before scoring: Flat(), a plain scan, if left out, or
                 Faiss(...), whose tables are built by the first search that needs them. Exact strategies stay exact
                 with any; an engine that may miss items certifies nothing.
+            source: what made the embeddings, in a few words by name, such as an encoder and its fingerprint; kept with
+                the index for those who make queries.
             show_progress: a progress bar; by default on a terminal only.
         """
         check_similarity(similarity)
@@ -107,6 +110,7 @@ class Index:
                 metadata=metadata,
                 precision=as_choice(Precision, precision, name="precision"),
                 engine=engine,
+                source=_checked_source(source),
                 show_progress=show_progress,
             )
         )
@@ -154,6 +158,11 @@ class Index:
         return self._collection.path
 
     @property
+    def source(self) -> dict[str, str]:
+        """What made the embeddings, as `build` was told."""
+        return dict(self._collection.source)
+
+    @property
     def num_segments(self) -> int:
         """How many pieces the items lie in; `compact` makes it few."""
         return len(self._corpus.segments)
@@ -186,6 +195,7 @@ class Index:
             "similarity": f"{type(similarity).__name__} {pairs}",
             "fingerprint": self._collection.models[0] if self._collection.models else None,
             "metadata": [] if frame is None else frame.columns,
+            "source": [f"{name}: {value}" for name, value in self._collection.source.items()],
             "tuned": [f"{wanted}: {strategy}" for wanted, strategy in self._collection.tuned.items()],
         }
 
@@ -435,6 +445,14 @@ def _result(corpus: Corpus, batches: list[Found]) -> SearchResult:
         num_scored=torch.cat([found.num_scored for found in batches]),
         lookup=lookup if corpus.has_metadata else None,
     )
+
+
+def _checked_source(source: object) -> dict[str, str]:
+    if source is None:
+        return {}
+    if not isinstance(source, Mapping) or not all(isinstance(text, str) for pair in source.items() for text in pair):
+        raise InvalidInputError(f"source is {source!r}; give a mapping of text to text.")
+    return dict(source)
 
 
 def _check_engine(engine: Engine | None, *, dim: int) -> None:

@@ -1,10 +1,8 @@
 """The front door for recommendation: fit on interactions, recommend, evaluate, index, save and load."""
 
 from railsearch.recommender.recipe import (
-    CosineConfig,
     DataConfig,
     HSTUConfig,
-    MixtureConfig,
     Recipe,
     SASRecConfig,
     SplitConfig,
@@ -13,10 +11,8 @@ from railsearch.recommender.recipe import (
 from railsearch.recommender.recommender import Recommender
 
 __all__ = [
-    "CosineConfig",
     "DataConfig",
     "HSTUConfig",
-    "MixtureConfig",
     "Recipe",
     "Recommender",
     "SASRecConfig",

@@ -1,17 +1,15 @@
 """A recipe says all that a recommender is made of: data, split, encoder, similarity, training. A readable TOML file."""
 
-import tomllib
 from collections.abc import Iterable
 from pathlib import Path
 from typing import Annotated, Literal
 
 from pydantic import Field
 
-from railsearch.config import Config
+from railsearch.config import Config, read_config
 from railsearch.encoders import HSTU, SASRec, SequenceEncoder
-from railsearch.errors import InvalidInputError
 from railsearch.inputs import LARGEST_SEED
-from railsearch.similarity import DotProduct, GateInput, MixtureOfLogits, Projection, Similarity
+from railsearch.similarity import CosineConfig, DotProduct, MixtureConfig, MixtureOfLogits, Similarity
 from railsearch.training import TrainingConfig
 
 
@@ -62,39 +60,6 @@ class HSTUConfig(Config):
     dropout: float = Field(default=0.2, ge=0, lt=1)
 
 
-class CosineConfig(Config):
-    """The baseline: a cosine of the encoder's output and the item's embedding.
-
-    >>> Recipe(similarity=CosineConfig()).similarity.temperature
-    0.05
-    """
-
-    kind: Literal["cosine"] = "cosine"
-    temperature: float = Field(default=0.05, gt=0)
-
-
-class MixtureConfig(Config):
-    """Mixture of Logits; see `railsearch.MixtureOfLogits`.
-
-    >>> Recipe(similarity=MixtureConfig(user_table_size=6040)).similarity.user_dropout
-    0.5
-    """
-
-    kind: Literal["mixture_of_logits"] = "mixture_of_logits"
-    num_query_components: int = Field(default=8, ge=1)
-    num_item_components: int = Field(default=4, ge=1)
-    component_dim: int = Field(default=64, ge=1)
-    temperature: float = Field(default=0.05, gt=0)
-    query_projection: Projection = Projection.SWIGLU
-    projection_dim: int = Field(default=512, ge=1)
-    item_dropout: float = Field(default=0.1, ge=0, lt=1)
-    gate_inputs: tuple[GateInput, ...] = tuple(GateInput)
-    gate_dim: int = Field(default=128, ge=1)
-    gate_dropout: float = Field(default=0.2, ge=0, lt=1)
-    user_table_size: int | None = Field(default=None, ge=1)
-    user_dropout: float = Field(default=0.5, ge=0, lt=1)
-
-
 EncoderConfig = Annotated[SASRecConfig | HSTUConfig, Field(discriminator="kind")]
 SimilarityConfig = Annotated[MixtureConfig | CosineConfig, Field(discriminator="kind")]
 
@@ -123,19 +88,7 @@ def read_recipe(file: str | Path, changes: Iterable[str] = ()) -> Recipe:
     >>> recipe.encoder.dim, recipe.training.epochs
     (32, 5)
     """
-    path = Path(file)
-    try:
-        content = tomllib.loads(path.read_text())
-    except FileNotFoundError:
-        raise InvalidInputError(f"{path} does not exist; give a recipe, such as recipes/ml-1m/sasrec.toml.") from None
-    except (OSError, UnicodeDecodeError, tomllib.TOMLDecodeError) as error:
-        raise InvalidInputError(f"{path} cannot be read as TOML ({error}); repair it.") from error
-    for change in changes:
-        _apply(content, change)
-    try:
-        return Recipe(**content)
-    except InvalidInputError as error:
-        raise InvalidInputError(f"{path}: {error}") from None
+    return read_config(Recipe, file, changes)
 
 
 def build_encoder(recipe: Recipe, *, num_items: int) -> SequenceEncoder:
@@ -153,25 +106,3 @@ def build_similarity(recipe: Recipe) -> Similarity:
         return DotProduct(dim=dim, cosine=True, temperature=recipe.similarity.temperature)
     settings = recipe.similarity.model_dump(exclude={"kind"})
     return MixtureOfLogits(query_dim=dim, item_dim=dim, seed=(recipe.training.seed + 1) % LARGEST_SEED, **settings)
-
-
-def _apply(content: dict[str, object], change: str) -> None:
-    """Put one "section.setting=value" into a recipe's content; the value is read as TOML, or else as text.
-
-    Without a value the setting is left out of the recipe: TOML has no word for none.
-    """
-    name, has_value, text = change.partition("=")
-    section, has_section, setting = name.strip().partition(".")
-    if not (has_value and has_section):
-        raise InvalidInputError(f"{change!r} is no change of a setting; write section.setting=value.")
-    try:
-        value = tomllib.loads(f"value = {text.strip()}")["value"]
-    except tomllib.TOMLDecodeError:
-        value = text.strip()
-    settings = content.setdefault(section, {})
-    if not isinstance(settings, dict):
-        raise InvalidInputError(f"{section} is no section of the recipe; known are: {', '.join(Recipe.model_fields)}.")
-    if text.strip():
-        settings[setting] = value
-    elif settings.pop(setting, None) is None:
-        raise InvalidInputError(f"{change!r} would leave out a setting that the recipe does not have.")

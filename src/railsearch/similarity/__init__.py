@@ -1,6 +1,7 @@
 """WHAT similar means: components, gate, mixture, and the dot product they replace (the paper's section 2)."""
 
 from railsearch.similarity.balance import load_balance_loss
+from railsearch.similarity.configs import CosineConfig, MixtureConfig
 from railsearch.similarity.contract import ConfigValue, Similarity, check_similarity
 from railsearch.similarity.decomposition import Decomposition, decompose
 from railsearch.similarity.dot_product import DotProduct
@@ -15,11 +16,13 @@ __all__ = [
     "NO_USER",
     "Comparison",
     "ConfigValue",
+    "CosineConfig",
     "Decomposition",
     "DotProduct",
     "GateActivation",
     "GateInput",
     "ItemParts",
+    "MixtureConfig",
     "MixtureOfLogits",
     "Projection",
     "QueryParts",

@@ -16,7 +16,7 @@ from torch.optim import Optimizer
 
 from railsearch.errors import InvalidInputError
 from railsearch.files import new_file, new_folder
-from railsearch.training.config import TrainingConfig
+from railsearch.training.config import LoopConfig
 from railsearch.training.report import EpochReport
 
 logger = logging.getLogger(__name__)
@@ -65,7 +65,7 @@ class Checkpoints:
         model: nn.Module,
         optimizer: Optimizer,
         names: list[str],
-        config: TrainingConfig,
+        config: LoopConfig,
         about: Mapping[str, object],
     ) -> None:
         self._folder = folder
@@ -154,7 +154,8 @@ class Checkpoints:
 
 
 def _write(file: Path, tensors: dict[str, Tensor]) -> str:
-    content = safetensors.torch.save({name: tensor.detach().cpu().contiguous() for name, tensor in tensors.items()})
+    # Weights that a model uses twice under two names are written twice: a file of safetensors shares nothing.
+    content = safetensors.torch.save({name: tensor.detach().cpu().clone() for name, tensor in tensors.items()})
     file.write_bytes(content)
     return xxhash.xxh3_128_hexdigest(content)
 

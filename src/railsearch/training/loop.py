@@ -23,7 +23,7 @@ from torch.optim import AdamW
 from railsearch.errors import InvalidInputError, TrainingError
 from railsearch.files import only_writer
 from railsearch.training.checkpoints import Checkpoints, State
-from railsearch.training.config import Schedule, TrainingConfig
+from railsearch.training.config import LoopConfig, Schedule
 from railsearch.training.log import TrainingLog, import_tensorboard
 from railsearch.training.losses import StepLosses
 from railsearch.training.processes import Processes
@@ -41,6 +41,8 @@ class Batch:
     own: Tensor  # (o,) those of this process; there may be none
     generator: Generator
     """Of everything that is drawn for this step in this process, on the CPU."""
+    seed: int = 0
+    """Of what all processes are to draw alike."""
 
 
 class Task(Protocol):
@@ -71,11 +73,12 @@ class Task(Protocol):
 
 def train(
     task: Task,
-    config: TrainingConfig,
+    config: LoopConfig,
     *,
     folder: Path | None = None,
     about: Mapping[str, object] | None = None,
     processes: Processes | None = None,
+    rate_factors: Mapping[str, float] | None = None,
     unit: str = "examples",
     show_progress: bool | None = None,
 ) -> FitReport:
@@ -89,6 +92,7 @@ def train(
         about: what else makes the run what it is, such as model and data, as JSON values; a folder with a run that
             differs in it is refused.
         processes: those that train together, each with a model of the same first weights.
+        rate_factors: by their names, weights whose learning rate is so many times the config's.
         unit: what examples are called by the progress bar.
         show_progress: draw a progress bar; by default only on a terminal.
 
@@ -103,9 +107,18 @@ def train(
             raise InvalidInputError("tensorboard is true but the run has no folder for it; give one.")
     processes = processes or Processes()
     model = task.model
-    names = [name for name, parameter in model.named_parameters() if parameter.requires_grad]
-    weights = [parameter for parameter in model.parameters() if parameter.requires_grad]
-    optimizer = AdamW(weights, lr=config.learning_rate, betas=config.betas, weight_decay=config.weight_decay)
+    trained = {name: parameter for name, parameter in model.named_parameters() if parameter.requires_grad}
+    by_factor: dict[float, list[str]] = {}
+    for name in trained:
+        by_factor.setdefault((rate_factors or {}).get(name, 1.0), []).append(name)
+    names = [name for group in by_factor.values() for name in group]
+    weights = [trained[name] for name in names]
+    optimizer = AdamW(
+        [{"params": [trained[name] for name in group], "factor": factor} for factor, group in by_factor.items()],
+        lr=config.learning_rate,
+        betas=config.betas,
+        weight_decay=config.weight_decay,
+    )
     steps_per_epoch = math.ceil(task.num_examples / config.batch_size)
     checkpoints = None
     if folder is not None:
@@ -155,7 +168,7 @@ class _Run:
     """A training run under way."""
 
     task: Task
-    config: TrainingConfig
+    config: LoopConfig
     optimizer: AdamW
     weights: list[nn.Parameter]
     processes: Processes
@@ -202,12 +215,13 @@ class _Run:
         """One step of the optimizer; what it gives is the mean over all processes' examples."""
         rate = learning_rate(self.config, (epoch - 1) * self.steps_per_epoch + step, self.steps_per_epoch)
         for group in self.optimizer.param_groups:
-            group["lr"] = rate
+            group["lr"] = rate * group["factor"]
         self.optimizer.zero_grad()
         generator = _generator(self.config.seed, "step", epoch, step, self.processes.rank)
         # Dropout knows no generator of its own.
         torch.manual_seed(_seed(self.config.seed, "dropout", epoch, step, self.processes.rank))
-        own = self.task.step(Batch(examples, self.processes.own(examples), generator))
+        shared = _seed(self.config.seed, "shared", epoch, step)
+        own = self.task.step(Batch(examples, self.processes.own(examples), generator, shared))
         losses = StepLosses(*self.processes.sum(own.softmax, own.balance))
         if not math.isfinite(losses.softmax):
             raise diverged(f"the loss is {losses.softmax}", self.config)
@@ -239,7 +253,8 @@ class _Run:
         best_epoch = self.state.best_epoch
         if self._is_best(validation):
             self.best, best_epoch = copy.deepcopy(self.task.model.state_dict()), epoch
-        self.log.write(report, learning_rate=self.optimizer.param_groups[0]["lr"])
+        group = self.optimizer.param_groups[0]
+        self.log.write(report, learning_rate=group["lr"] / group["factor"])
         self.progress.finish_epoch(epoch, validation)
         self.state = State(epoch=epoch, reports=reports, best_epoch=best_epoch, num_log_lines=len(reports))
         self._save()
@@ -274,10 +289,10 @@ class _Run:
         self.last_saved = time.monotonic()
 
 
-def learning_rate(config: TrainingConfig, step: int, steps_per_epoch: int) -> float:
+def learning_rate(config: LoopConfig, step: int, steps_per_epoch: int) -> float:
     """The learning rate of a step, counted from 0 over all epochs.
 
-    >>> config = TrainingConfig(epochs=1, learning_rate=1.0, schedule="linear", warmup_share=0.5)
+    >>> config = LoopConfig(epochs=1, learning_rate=1.0, schedule="linear", warmup_share=0.5)
     >>> [learning_rate(config, step, 4) for step in range(4)]
     [0.5, 1.0, 1.0, 0.5]
     """
@@ -293,7 +308,7 @@ def learning_rate(config: TrainingConfig, step: int, steps_per_epoch: int) -> fl
     return config.learning_rate
 
 
-def diverged(symptom: str, config: TrainingConfig) -> TrainingError:
+def diverged(symptom: str, config: LoopConfig) -> TrainingError:
     """Say that training cannot go on, and what to try."""
     return TrainingError(f"{symptom}; lower learning_rate (it is {config.learning_rate:g}) or raise the temperature.")
 

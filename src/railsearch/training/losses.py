@@ -36,7 +36,7 @@ def backward_sampled_softmax(
     """Compute the loss and add its gradient to every weight, as `loss.backward()` would.
 
     -log(exp(phi+) / (exp(phi+) + sum over negatives of exp(phi-))) + balance_weight * L_MI, mean over examples. A
-    negative that is the example's own right item does not count. Forward and backward run block by block over the
+    negative that is right for the example does not count. Forward and backward run block by block over the
     examples, so that activations of (examples x negatives x pairs) are never all there at once, and stay in the
     cache. The sides' own networks run forward and backward once.
 
@@ -68,7 +68,10 @@ def backward_sampled_softmax(
             scores = similarity.score(query_leaves[rows], negative_leaves)  # (e, n)
         else:
             scores = similarity.score_candidates(query_leaves[rows], negative_leaves)  # (e, n)
-        scores = scores.masked_fill(negatives == contrast.positives[rows, None], -torch.inf)
+        is_right = negatives == contrast.positives[rows, None]  # (e, n)
+        if contrast.excluded is not None:
+            is_right = is_right | contrast.excluded[rows]
+        scores = scores.masked_fill(is_right, -torch.inf)
         logits = torch.cat([positive_leaf[rows], scores], dim=1)  # (e, 1 + n)
         right = torch.zeros(len(logits), dtype=torch.int64, device=logits.device)
         loss = F.cross_entropy(logits, right, reduction="sum") * (share / len(query_parts))

@@ -28,12 +28,13 @@ class Contrast:
     positives: Tensor  # (E,) item rows
     negatives: Tensor  # (G, n) item rows
     group_sizes: tuple[int, ...]  # (G,) examples that share each row of negatives, in order; they sum to E
+    excluded: Tensor | None = None  # (E, n) negatives that an example is not told apart from: they are right as well
 
     def distinct_items(self) -> "tuple[Tensor, Contrast]":
         """The item rows that occur at all (U,), ascending, and the same contrast with places among them as rows."""
         rows, places = torch.unique(torch.cat([self.positives, self.negatives.flatten()]), return_inverse=True)
         positives, negatives = places.split([len(self.positives), self.negatives.numel()])
-        return rows, Contrast(positives, negatives.view_as(self.negatives), self.group_sizes)
+        return rows, Contrast(positives, negatives.view_as(self.negatives), self.group_sizes, self.excluded)
 
 
 def draw_contrast(

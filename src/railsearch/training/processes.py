@@ -38,6 +38,15 @@ class Processes:
         for parameter, summed in zip(parameters, torch.split(flat, [each.numel() for each in parameters]), strict=True):
             parameter.grad = summed.view_as(parameter)
 
+    def gather(self, own: Tensor, count: int) -> Tensor:
+        """Give every process all rows (count, ...) of which each has its own, as `own` shares them out."""
+        if self.count == 1:
+            return own
+        rows = own.new_zeros(count, *own.shape[1:])
+        rows[self.rank :: self.count] = own
+        dist.all_reduce(rows)
+        return rows
+
     def sum(self, *values: float) -> list[float]:
         """Sum numbers over all processes."""
         if self.count == 1:

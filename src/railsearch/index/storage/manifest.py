@@ -3,7 +3,7 @@
 import hashlib
 import json
 import re
-from dataclasses import asdict, dataclass, fields
+from dataclasses import asdict, dataclass, field, fields
 from types import GenericAlias
 from typing import TypeVar
 
@@ -58,6 +58,8 @@ class Manifest:
     files: dict[str, FileEntry]
     tuned: dict[str, str]
     """The strategy that `tune` chose for each k and engine, as text."""
+    source: dict[str, str] = field(default_factory=dict)
+    """What made the embeddings, where the builder said so."""
 
     def encode(self) -> bytes:
         """The manifest as the bytes of a file."""
@@ -87,6 +89,7 @@ class Manifest:
             body["files"] = {name: _made(FileEntry, entry) for name, entry in body["files"].items()}
             body["models"] = tuple(map(str, body["models"]))
             body["tuned"] = {k: str(strategy) for k, strategy in body["tuned"].items()}
+            body["source"] = {key: str(value) for key, value in body.get("source", {}).items()}
             manifest = _made(cls, body)
         except (TypeError, KeyError, AttributeError) as error:
             raise IndexFolderError(f"{path} lacks what a manifest needs ({error}); restore it from a copy.") from error
@@ -124,8 +127,8 @@ def unseal(content: bytes) -> str:
 def _made(kind: type[Entry], values: dict[str, object]) -> Entry:
     """What JSON gave as one of the classes above; a TypeError where a value is missing or of another type."""
     made = kind(**values)  # type: ignore[arg-type]
-    for field in fields(made):
-        wanted, value = field.type, getattr(made, field.name)
+    for known in fields(made):
+        wanted, value = known.type, getattr(made, known.name)
         if not isinstance(value, wanted.__origin__ if isinstance(wanted, GenericAlias) else wanted):  # type: ignore[arg-type]
-            raise TypeError(f"{field.name} is {value!r}")
+            raise TypeError(f"{known.name} is {value!r}")
     return made

@@ -78,7 +78,13 @@ class Store:
     @classmethod
     @contextlib.contextmanager
     def creating(
-        cls, folder: Path, similarity: Similarity, *, models: Sequence[str], precision: str
+        cls,
+        folder: Path,
+        similarity: Similarity,
+        *,
+        models: Sequence[str],
+        precision: str,
+        source: Mapping[str, str],
     ) -> Iterator["Writer"]:
         """Give a writer for a first version in a folder that is empty and that nobody else knows yet."""
         with _said_plainly(folder):
@@ -97,6 +103,7 @@ class Store:
             segments=(),
             files=files,
             tuned={},
+            source=dict(source),
         )
         yield Writer(cls(folder), base, ())
 
@@ -344,6 +351,7 @@ class Writer:
                     name: entry for name, entry in files.items() if name in needed or name.startswith(f"{SIMILARITY}/")
                 },
                 tuned=dict(base.tuned if tuned is None else tuned),
+                source=base.source,
             )
             with new_file(self._store.manifest_path(version)) as written:
                 written.write_bytes(manifest.encode())

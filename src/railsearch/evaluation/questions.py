@@ -1,0 +1,25 @@
+"""Full-ranking evaluation of a text model: where the right passages of test questions stand, and by which protocol."""
+
+from railsearch.data import QuestionPassages
+from railsearch.errors import InvalidInputError
+from railsearch.evaluation.ranking import Evaluation
+from railsearch.metrics import summarize
+from railsearch.training.text import RANKS, TextModel, rank_questions
+
+
+def evaluate_questions(model: TextModel, data: QuestionPassages, *, show_progress: bool | None = None) -> Evaluation:
+    """Rank the right passages of every test question among all passages: HR at 1, 10 and 100, and MRR."""
+    if data.test is None:
+        raise InvalidInputError(f"{data.source} has no test questions; hold some out with split_questions.")
+    item_parts = model.item_parts(data.passages, show_progress=show_progress)
+    ranks = rank_questions(model, data.test, item_parts)
+    return Evaluation(summarize(ranks, ks=RANKS), question_protocol(data), len(ranks))
+
+
+def question_protocol(data: QuestionPassages) -> str:
+    """How test questions are ranked, in words."""
+    assert data.test is not None
+    return (
+        f"{len(data.test):,} test questions of {data.source}, ranked against all {len(data.passages):,} passages; the "
+        "best-placed right passage of each question counts"
+    )

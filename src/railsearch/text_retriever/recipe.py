@@ -1,0 +1,137 @@
+"""A recipe says all that a text retriever is made of: data, encoder, similarity, training. A readable TOML file."""
+
+from collections.abc import Iterable
+from pathlib import Path
+from typing import Annotated, Literal
+
+from pydantic import Field
+
+from railsearch.config import Config, read_config
+from railsearch.data import PassageLayout, QuestionPassages, add_generated, read_passages, split_questions
+from railsearch.encoders import Pooling, TextEncoder, TokenPlace
+from railsearch.errors import InvalidInputError
+from railsearch.inputs import LARGEST_SEED
+from railsearch.similarity import CosineConfig, DotProduct, GateInput, MixtureOfLogits, Projection, Similarity
+from railsearch.training import TextTrainingConfig
+from railsearch.training.text import TextModel
+
+
+class TextDataConfig(Config):
+    """Which questions and passages."""
+
+    path: str | None = Field(default=None, description="a file or folder in the layout")
+    layout: PassageLayout = Field(default=PassageLayout.PAIRS, description="how the data lie there")
+    generated: str | None = Field(default=None, description="generated questions to train on as well, as JSON lines")
+    validation_share: float = Field(
+        default=0.1, ge=0, lt=1, description="of the questions, where the layout has no split of its own"
+    )
+    test_share: float = Field(default=0.1, ge=0, lt=1, description="the same, for the test")
+
+
+class TextEncoderConfig(Config):
+    """A pretrained language model; see `railsearch.encoders.TextEncoder`.
+
+    >>> TextEncoderConfig(base="models/minilm").num_query_components
+    4
+    """
+
+    kind: Literal["text"] = "text"
+    base: str
+    num_query_components: int = Field(default=4, ge=1)
+    num_item_components: int = Field(default=4, ge=1)
+    pooling: Pooling = Pooling.TOKENS
+    token_place: TokenPlace | None = None
+    shares_backbone: bool = True
+    max_query_length: int = Field(default=64, ge=1)
+    max_passage_length: int = Field(default=256, ge=1)
+
+
+class TextMixtureConfig(Config):
+    """Mixture of Logits over the components that the encoder gives; its gate looks at their scores only.
+
+    >>> TextMixtureConfig().temperature
+    0.05
+    """
+
+    kind: Literal["mixture_of_logits"] = "mixture_of_logits"
+    temperature: float = Field(default=0.05, gt=0)
+    gate_dim: int = Field(default=128, ge=1)
+    gate_dropout: float = Field(default=0.2, ge=0, lt=1)
+
+
+TextSimilarityConfig = Annotated[TextMixtureConfig | CosineConfig, Field(discriminator="kind")]
+
+
+class TextRecipe(Config):
+    """All that a text retriever is made of.
+
+    >>> recipe = TextRecipe(encoder=TextEncoderConfig(base="models/minilm"), training={"epochs": 1})
+    >>> recipe.training.schedule.value
+    'linear'
+    """
+
+    data: TextDataConfig = TextDataConfig()
+    encoder: TextEncoderConfig
+    similarity: TextSimilarityConfig = TextMixtureConfig()
+    training: TextTrainingConfig = TextTrainingConfig()
+
+
+def read_text_recipe(file: str | Path, changes: Iterable[str] = ()) -> TextRecipe:
+    """Read a recipe, with single settings changed, such as "training.epochs=5"; unknown settings are errors.
+
+    >>> import tempfile
+    >>> file = Path(tempfile.mkdtemp()) / "recipe.toml"
+    >>> _ = file.write_text('[encoder]\\nkind = "text"\\nbase = "models/minilm"')
+    >>> read_text_recipe(file, ["encoder.pooling=parameterised"]).encoder.pooling.value
+    'parameterised'
+    """
+    return read_config(TextRecipe, file, changes)
+
+
+def read_recipe_data(recipe: TextRecipe) -> QuestionPassages:
+    """The data that a recipe names; questions are held out where none are."""
+    config = recipe.data
+    if config.path is None:
+        raise InvalidInputError("the recipe names no data; set data.path and data.layout.")
+    found = read_passages(config.path, config.layout)
+    if found.validation is None and found.test is None and (config.validation_share or config.test_share):
+        found = split_questions(
+            found,
+            validation_share=config.validation_share,
+            test_share=config.test_share,
+            seed=recipe.training.seed,
+        )
+    return found if config.generated is None else add_generated(found, config.generated)
+
+
+def build_text_model(recipe: TextRecipe, *, allow_download: bool = False) -> TextModel:
+    """The model that a recipe describes: pretrained weights, and new ones in their first state."""
+    settings = recipe.encoder.model_dump(exclude={"kind", "base"})
+    encoder = TextEncoder.from_pretrained(
+        recipe.encoder.base, seed=recipe.training.seed, allow_download=allow_download, **settings
+    )
+    return TextModel(encoder=encoder, similarity=build_text_similarity(recipe, dim=encoder.dim))
+
+
+def build_text_similarity(recipe: TextRecipe, *, dim: int) -> Similarity:
+    """The similarity that a recipe describes, for components of so many values."""
+    counts = (recipe.encoder.num_query_components, recipe.encoder.num_item_components)
+    if isinstance(recipe.similarity, CosineConfig):
+        if counts != (1, 1):
+            raise InvalidInputError(
+                f"a cosine compares one component with one but the encoder gives {counts[0]} and {counts[1]}; set "
+                "num_query_components and num_item_components to 1."
+            )
+        return DotProduct(dim=dim, cosine=True, temperature=recipe.similarity.temperature)
+    return MixtureOfLogits(
+        num_query_components=counts[0],
+        num_item_components=counts[1],
+        component_dim=dim,
+        temperature=recipe.similarity.temperature,
+        query_projection=Projection.READY,
+        item_projection=Projection.READY,
+        gate_inputs=[GateInput.PAIR],
+        gate_dim=recipe.similarity.gate_dim,
+        gate_dropout=recipe.similarity.gate_dropout,
+        seed=(recipe.training.seed + 1) % LARGEST_SEED,
+    )

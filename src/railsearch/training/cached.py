@@ -1,0 +1,58 @@
+"""Encodes a large batch in small passes, with the gradient of the whole (GradCache, Gao et al. 2021).
+
+A loss that tells each example from all others of its batch needs every embedding at once, but not every activation: the
+passes run without a graph, the loss gives the gradient of the embeddings, and each pass runs again to carry its share
+into the weights.
+"""
+
+from collections.abc import Callable
+
+import torch
+from torch import Generator, Tensor
+
+
+class CachedEncoding:
+    """Embeddings of `count` rows, and a way to carry their gradient back.
+
+    >>> weight = torch.tensor([2.0], requires_grad=True)
+    >>> inputs = torch.tensor([1.0, 3.0, 5.0])
+    >>> encoding = CachedEncoding(lambda rows: inputs[rows] * weight, 3, rows_per_pass=2, generator=Generator())
+    >>> encoding.embeddings.tolist()
+    [2.0, 6.0, 10.0]
+    >>> encoding.backward(torch.ones(3))
+    >>> weight.grad.tolist()
+    [9.0]
+    """
+
+    def __init__(
+        self, encode: Callable[[slice], Tensor], count: int, *, rows_per_pass: int | None, generator: Generator
+    ) -> None:
+        """Encode all rows, in one pass that keeps its graph where `rows_per_pass` is None or holds them all.
+
+        Args:
+            encode: gives the embeddings of some rows; may use dropout.
+            count: how many rows there are; at least one.
+            rows_per_pass: how many to encode at once.
+            generator: of the seeds by which both runs of a pass drop the same.
+        """
+        size = count if rows_per_pass is None else rows_per_pass
+        self._encode = encode
+        self._passes = [slice(first, min(first + size, count)) for first in range(0, count, size)]
+        self._seeds = torch.randint(2**62, (len(self._passes),), generator=generator).tolist()
+        self._outputs = [self._run(place, has_graph=len(self._passes) == 1) for place in range(len(self._passes))]
+
+    @property
+    def embeddings(self) -> Tensor:
+        """Of all rows, without a graph."""
+        return torch.cat([output.detach() for output in self._outputs])
+
+    def backward(self, gradient: Tensor) -> None:
+        """Add to the weights what this gradient of the embeddings makes of theirs."""
+        for place, rows in enumerate(self._passes):
+            output = self._outputs[0] if len(self._passes) == 1 else self._run(place, has_graph=True)
+            torch.autograd.backward(output, gradient[rows])
+
+    def _run(self, place: int, *, has_graph: bool) -> Tensor:
+        torch.manual_seed(self._seeds[place])  # dropout knows no generator of its own
+        with torch.set_grad_enabled(has_graph):
+            return self._encode(self._passes[place])
