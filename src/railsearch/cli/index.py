@@ -9,11 +9,21 @@ import typer
 from rich.console import Console
 from rich.table import Table
 
-from railsearch.cli.options import EmbeddingColumn, IdColumn, IdsFile, IndexFolder, ItemsFile, Json, MetadataFile
-from railsearch.data import read_array, read_items
+from railsearch.cli.options import (
+    EmbeddingColumn,
+    IdColumn,
+    IdsFile,
+    IndexFolder,
+    ItemsFile,
+    Json,
+    MetadataFile,
+    OptionalItemsFile,
+)
+from railsearch.data import read_array, read_items, read_passage_texts
 from railsearch.errors import InvalidInputError
 from railsearch.index import Index, Precision
 from railsearch.similarity import load_similarity
+from railsearch.text_retriever import TextRetriever
 
 app = typer.Typer(
     name="index",
@@ -27,8 +37,17 @@ app = typer.Typer(
 def build(
     index: IndexFolder,
     *,
-    items: ItemsFile,
-    model: Annotated[Path, typer.Option(help="The model folder that save_similarity wrote.", show_default=False)],
+    model: Annotated[
+        Path,
+        typer.Option(help="The model folder: what save_similarity or TextRetriever.save wrote.", show_default=False),
+    ],
+    items: OptionalItemsFile = None,
+    passages: Annotated[
+        Path | None,
+        typer.Option(
+            help="Passages to encode with a text model: JSON lines with an id and a text.", show_default=False
+        ),
+    ] = None,
     ids: IdsFile = None,
     metadata: MetadataFile = None,
     precision: Annotated[Precision, typer.Option(help="How item components are kept.")] = Precision.FP32,
@@ -42,7 +61,20 @@ def build(
     folder behind.
 
     Example: railsearch index build movies.index --model my-model --items movies.parquet --precision fp16
+
+    Example: railsearch index build answers.index --model runs/insuranceqa/mol/model --passages answers.jsonl
     """
+    if (items is None) == (passages is None):
+        raise InvalidInputError("give either --items with embeddings or --passages with texts.")
+    if passages is not None:
+        if ids is not None or metadata is not None:
+            raise InvalidInputError("--ids and --metadata go with --items; passages have their ids in their own file.")
+        retriever = TextRetriever.load(model)
+        texts = read_passage_texts(passages)
+        built = retriever.build_index(texts, index, precision=precision, show_progress=False if as_json else None)
+        _report(built, as_json)
+        return
+    assert items is not None
     batches = read_items(items, ids=ids, metadata=metadata, id_column=id_column, embedding_column=embedding_column)
     built = Index.build(load_similarity(model), batches, path=index, precision=precision)
     _report(built, as_json)

@@ -7,15 +7,14 @@ import typer
 
 Json = Annotated[bool, typer.Option("--json", help="Print one JSON object instead of text.")]
 IndexFolder = Annotated[Path, typer.Argument(help="The index folder.", show_default=False)]
-ItemsFile = Annotated[
-    Path,
-    typer.Option(
-        "--items",
-        help="Items: a .npy array of embeddings (N, D), or a Parquet or Arrow table with a column of embeddings, one "
-        "of ids where there is one, and other columns, which become metadata.",
-        show_default=False,
-    ),
-]
+_items = typer.Option(
+    "--items",
+    help="Items: a .npy array of embeddings (N, D), or a Parquet or Arrow table with a column of embeddings, one "
+    "of ids where there is one, and other columns, which become metadata.",
+    show_default=False,
+)
+ItemsFile = Annotated[Path, _items]
+OptionalItemsFile = Annotated[Path | None, _items]
 IdsFile = Annotated[Path | None, typer.Option("--ids", help="Ids of the items in an array: a .npy array of integers.")]
 MetadataFile = Annotated[
     Path | None, typer.Option("--metadata", help="Columns for items in an array: a Parquet or Arrow table.")

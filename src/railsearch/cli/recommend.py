@@ -1,4 +1,4 @@
-"""`railsearch recommend` and `railsearch evaluate`: what a trained recommender gives, and how good it is."""
+"""`railsearch recommend` and `railsearch evaluate`: what a trained model gives, and how good it is."""
 
 import dataclasses
 import json
@@ -15,6 +15,7 @@ from railsearch.cli.options import Json
 from railsearch.data import leave_last_out, read_prepared
 from railsearch.errors import InvalidInputError
 from railsearch.recommender import Recommender
+from railsearch.text_retriever import TextRetriever, is_retriever_folder, read_recipe_data
 
 ModelFolder = Annotated[
     Path, typer.Argument(help="A model folder, such as runs/ml-1m/hstu-mol/model.", show_default=False)
@@ -64,16 +65,31 @@ def recommend(
 def evaluate(
     model: ModelFolder,
     *,
-    data: Annotated[Path, typer.Option(help="Prepared data with the items of the model.", show_default=False)],
+    data: Annotated[
+        Path,
+        typer.Option(
+            help="Prepared data with the items of a recommender; for a text model, data in the layout of its recipe.",
+            show_default=False,
+        ),
+    ],
     as_json: Json = False,
 ) -> None:
-    """Rank each user's last item among all items: HR, NDCG and MRR, with the protocol they are measured by.
+    """Measure a trained model on what is held out for the test, and print the protocol with it.
+
+    A recommender ranks each user's last item among all items: HR, NDCG and MRR. A text model ranks the right passages
+    of each test question among all passages: HR and MRR.
 
     Example: railsearch evaluate runs/ml-1m/hstu-mol/model --data data/ml-1m
     """
-    recommender = Recommender.load(model)
-    split = leave_last_out(read_prepared(data), has_validation=recommender.recipe.split.has_validation)
-    evaluation = recommender.evaluate(split)
+    if is_retriever_folder(model):
+        retriever = TextRetriever.load(model)
+        evaluation = retriever.evaluate(
+            read_recipe_data(retriever.recipe, data), show_progress=False if as_json else None
+        )
+    else:
+        recommender = Recommender.load(model)
+        split = leave_last_out(read_prepared(data), has_validation=recommender.recipe.split.has_validation)
+        evaluation = recommender.evaluate(split)
     if as_json:
         print(json.dumps({"model": str(model), **dataclasses.asdict(evaluation)}, indent=2))
         return

@@ -5,18 +5,22 @@ import math
 from pathlib import Path
 from typing import Annotated
 
+import numpy as np
+import numpy.typing as npt
 import polars as pl
 import typer
 from polars import DataFrame
 from rich.console import Console
 from rich.table import Table
 from rich.text import Text
+from torch import Tensor
 
 from railsearch.cli.options import EmbeddingColumn, IndexFolder, Json
 from railsearch.cli.story import heat_map
 from railsearch.data import read_queries
 from railsearch.errors import InvalidInputError
 from railsearch.index import Index, parse_strategy
+from railsearch.text_retriever import load_for_index
 from railsearch.types import Explanation, SearchResult
 
 
@@ -24,11 +28,22 @@ def search(
     index: IndexFolder,
     *,
     queries: Annotated[
-        Path,
+        Path | None,
         typer.Option(
             help="Query embeddings: a .npy array (B, D), or a table with a column of embeddings.", show_default=False
         ),
-    ],
+    ] = None,
+    text: Annotated[
+        list[str] | None,
+        typer.Option(help="A question, for an index of passages. May be repeated.", show_default=False),
+    ] = None,
+    model: Annotated[
+        Path | None,
+        typer.Option(
+            help="The text model that built the index, for --text, if it is no longer where it was then.",
+            show_default=False,
+        ),
+    ] = None,
     k: Annotated[int, typer.Option("-k", "--k", help="Items to find for each query.", min=1)] = 10,
     strategy: Annotated[
         str | None,
@@ -57,13 +72,23 @@ def search(
     better the true k-th item could be at the most.
 
     Example: railsearch search movies.index --queries users.npy -k 5 --allow "year >= 1990 AND genre = 'Drama'"
+
+    Example: railsearch search passages.index --text "does medicare pay for hearing aids?"
     """
+    if (queries is None) == (not text):
+        raise InvalidInputError("give either --queries with embeddings or --text with a question.")
     chosen = None if strategy is None else parse_strategy(strategy)
-    embeddings = read_queries(queries, embedding_column=embedding_column)
+    opened = Index.open(index, version=version)
+    embeddings: Tensor | npt.NDArray[np.generic]
+    if text:
+        embeddings = load_for_index(opened, model).encode_queries(text, show_progress=False)
+    else:
+        assert queries is not None
+        embeddings = read_queries(queries, embedding_column=embedding_column)
     rows = row or list(range(len(embeddings)))
     if rows and max(rows) >= len(embeddings):
-        raise InvalidInputError(f"row is {max(rows)} but {queries} has {len(embeddings)} rows; rows count from 0.")
-    opened = Index.open(index, version=version)
+        source = "--text" if queries is None else queries
+        raise InvalidInputError(f"row is {max(rows)} but {source} has {len(embeddings)} rows; rows count from 0.")
     result = opened.search(embeddings[rows], k, chosen, allow=allow, pad=pad)
     explanations: list[Explanation | None] = [None] * len(rows)
     if explain:
@@ -73,9 +98,12 @@ def search(
         ]
     if as_json:
         answers = _as_json(result, rows, explanations)
+        if text:
+            answers = [{**answer, "text": text[own]} for answer, own in zip(answers, rows, strict=True)]
         print(json.dumps({"index": str(opened.path), "version": opened.version, "queries": answers}, indent=2))
     else:
-        _print(result, rows, explanations, len(opened), Console(markup=False))
+        titles = {own: f"query {own}" if not text else text[own] for own in rows}
+        _print(result, titles, explanations, len(opened), Console(markup=False))
 
 
 def _as_json(result: SearchResult, rows: list[int], explanations: list[Explanation | None]) -> list[dict[str, object]]:
@@ -103,12 +131,16 @@ def _as_json(result: SearchResult, rows: list[int], explanations: list[Explanati
 
 
 def _print(
-    result: SearchResult, rows: list[int], explanations: list[Explanation | None], num_items: int, console: Console
+    result: SearchResult,
+    titles: dict[int, str],
+    explanations: list[Explanation | None],
+    num_items: int,
+    console: Console,
 ) -> None:
     by_query = _by_query(result)
-    for place, (row, explanation) in enumerate(zip(rows, explanations, strict=True)):
+    for place, (title, explanation) in enumerate(zip(titles.values(), explanations, strict=True)):
         own = by_query.get(place, result.to_frame()[:0].drop("query"))
-        table = Table(title=f"query {row}", title_justify="left")
+        table = Table(title=Text(title), title_justify="left")
         for name in own.columns:
             table.add_column(name, justify="right" if name in {"rank", "id", "score"} else "left")
         for values in own.iter_rows():

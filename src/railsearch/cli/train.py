@@ -88,8 +88,8 @@ def _train_text(
     recipe: Path, changes: list[str], data: Path | None, folder: Path, as_json: bool
 ) -> TextRetriever | None:
     """The retriever in the first process; None in the others."""
-    chosen = read_text_recipe(recipe, [*changes, *([] if data is None else [f"data.path={str(data)!r}"])])
-    collection = read_recipe_data(chosen)
+    chosen = read_text_recipe(recipe, changes)
+    collection = read_recipe_data(chosen, data)
     retriever = TextRetriever.from_recipe(chosen)
     with joined_processes() as processes:
         retriever.fit(collection, folder=folder, processes=processes, show_progress=False if as_json else None)

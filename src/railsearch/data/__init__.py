@@ -14,6 +14,7 @@ from railsearch.data.passage_collections import (
     read_pairs,
     read_passages,
 )
+from railsearch.data.passage_texts import read_passage_texts
 from railsearch.data.passages import QuestionPassages, Questions
 from railsearch.data.prepared import About, check_prepared, read_about, read_prepared, write_prepared
 from railsearch.data.preparing import Prepared, TableOptions, prepare
@@ -58,6 +59,7 @@ __all__ = [
     "read_movielens",
     "read_nq320k",
     "read_pairs",
+    "read_passage_texts",
     "read_passages",
     "read_prepared",
     "read_queries",

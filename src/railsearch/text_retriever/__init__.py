@@ -1,5 +1,6 @@
 """The front door for text: fit on questions and passages, index passages, search them, save and load."""
 
+from railsearch.text_retriever.folder import is_retriever_folder
 from railsearch.text_retriever.recipe import (
     TextDataConfig,
     TextEncoderConfig,
@@ -8,7 +9,7 @@ from railsearch.text_retriever.recipe import (
     read_recipe_data,
     read_text_recipe,
 )
-from railsearch.text_retriever.retriever import TextRetriever
+from railsearch.text_retriever.retriever import TextRetriever, load_for_index
 
 __all__ = [
     "TextDataConfig",
@@ -16,6 +17,8 @@ __all__ = [
     "TextMixtureConfig",
     "TextRecipe",
     "TextRetriever",
+    "is_retriever_folder",
+    "load_for_index",
     "read_recipe_data",
     "read_text_recipe",
 ]

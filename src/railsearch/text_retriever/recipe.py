@@ -88,12 +88,13 @@ def read_text_recipe(file: str | Path, changes: Iterable[str] = ()) -> TextRecip
     return read_config(TextRecipe, file, changes)
 
 
-def read_recipe_data(recipe: TextRecipe) -> QuestionPassages:
-    """The data that a recipe names; questions are held out where none are."""
+def read_recipe_data(recipe: TextRecipe, path: str | Path | None = None) -> QuestionPassages:
+    """The data that a recipe names, or that lie elsewhere; questions are held out where none are."""
     config = recipe.data
-    if config.path is None:
-        raise InvalidInputError("the recipe names no data; set data.path and data.layout.")
-    found = read_passages(config.path, config.layout)
+    place = config.path if path is None else path
+    if place is None:
+        raise InvalidInputError("the recipe names no data; set data.path, or pass --data.")
+    found = read_passages(place, config.layout)
     if found.validation is None and found.test is None and (config.validation_share or config.test_share):
         found = split_questions(
             found,

@@ -225,18 +225,18 @@ class TextRetriever:
     def open_index(self, path: str | Path) -> Index:
         """Open an index that this model built, for `search`."""
         index = Index.open(path)
-        source = index.source
-        if source.get("kind") != SOURCE_KIND:
-            raise FingerprintError(
-                f"{path} was not built by a text retriever, so its items are no passages; build one with build_index."
-            )
-        if source.get("model") != self.fingerprint:
-            raise FingerprintError(
-                f"{path} was built by text model {source.get('model')} but this is {self.fingerprint}; load the model "
-                "that built it, or build the index anew."
-            )
+        self.check_index(index)
         self.index = index
         return index
+
+    def check_index(self, index: Index) -> None:
+        """Refuse an index that was not built with this model."""
+        built_with = _model_of(index)
+        if built_with != self.fingerprint:
+            raise FingerprintError(
+                f"{index.path} was built by text model {built_with} but this is {self.fingerprint}; load the model "
+                "that built it, or build the index anew."
+            )
 
     def search(
         self,
@@ -294,6 +294,35 @@ class TextRetriever:
             table = pl.DataFrame({"passage_id": list(ids[rows]), "passage": list(texts[rows])})
             count(len(components))
             yield ItemBatch(components, None, table)
+
+
+def load_for_index(index: Index, model: str | Path | None = None) -> TextRetriever:
+    """The retriever that built an index, from the folder that the index remembers or the one that is said."""
+    _model_of(index)
+    folder = model or index.source.get("folder")
+    if not folder:
+        raise InvalidInputError(
+            f"{index.path} does not say where its text model is: the model was not saved before the index was built; "
+            "give the folder of the model."
+        )
+    if model is None and not Path(folder).exists():
+        raise InvalidInputError(
+            f"{index.path} was built with the text model in {folder}, which is not there; give the folder of the model."
+        )
+    retriever = TextRetriever.load(folder)
+    retriever.check_index(index)
+    retriever.index = index
+    return retriever
+
+
+def _model_of(index: Index) -> str:
+    """The fingerprint of the text model that built an index."""
+    if index.source.get("kind") != SOURCE_KIND:
+        raise FingerprintError(
+            f"{index.path} was not built by a text retriever, so that texts cannot be searched in it; search it with "
+            "embeddings, or build one with TextRetriever.build_index."
+        )
+    return index.source.get("model", "unknown")
 
 
 def _ids_and_texts(passages: object) -> tuple[Sequence[str], Sequence[str]]:

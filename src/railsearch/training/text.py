@@ -195,7 +195,8 @@ def validation_rows(data: QuestionPassages, config: TextTrainingConfig) -> Tenso
     if data.validation is None or config.validation_passages is None or config.validation_passages >= count:
         return torch.arange(count)
     drawn = torch.randperm(count, generator=Generator().manual_seed(config.seed))[: config.validation_passages]
-    return torch.unique(torch.cat([drawn, data.validation.pairs[:, 1]]))
+    ranked: Tensor = torch.unique(torch.cat([drawn, data.validation.pairs[:, 1]]))
+    return ranked
 
 
 @torch.no_grad()
