@@ -7,6 +7,8 @@ from torch import Generator, Tensor, nn
 from railsearch.encoders.text_settings import TokenPlace
 
 HIDDEN_DIM = 256
+FIRST_SHARPNESS = 8.0
+"""How much less a position counts at first by its squared distance, in lengths of the text, from a component's part."""
 
 
 class ParameterisedPooling(nn.Module):
@@ -18,7 +20,8 @@ class ParameterisedPooling(nn.Module):
         max_length: the most positions a text has.
         place: which output sums the text up: the first, or in a causal model, where the first knows nothing of what
             follows, the last.
-        generator: of the first weights, which are small: it starts near the mean, each component a little apart.
+        generator: of the first weights. Each component begins with a part of the text of its own, softly: the first
+            looks most at the beginning, the last at the end. Components that begin alike hardly grow apart.
     """
 
     def __init__(
@@ -34,7 +37,8 @@ class ParameterisedPooling(nn.Module):
         nn.init.xavier_uniform_(self.hidden.weight, generator=generator)
         nn.init.zeros_(self.hidden.bias)
         nn.init.normal_(self.positions.weight, std=0.02, generator=generator)
-        nn.init.zeros_(self.positions.bias)
+        with torch.no_grad():
+            self.positions.bias.copy_(_soft_parts(num_components, max_length).flatten())
 
     def forward(self, outputs: Tensor, is_real: Tensor) -> Tensor:
         """Give components (B, P, D) from outputs (B, n, D)."""
@@ -46,6 +50,15 @@ class ParameterisedPooling(nn.Module):
         logits = self.positions(F.silu(self.hidden(summary)))  # (B, P * N)
         logits = logits.view(-1, self.num_components, self.max_length)[..., : outputs.shape[1]]  # (B, P, n)
         return torch.softmax(logits.masked_fill(~is_real[:, None], float("-inf")), dim=-1)
+
+
+def _soft_parts(num_components: int, max_length: int) -> Tensor:
+    """Logits (P, N) by which each component looks most at one of P equal parts of the longest text."""
+    if num_components == 1:
+        return torch.zeros(1, max_length)
+    centres = (torch.arange(num_components) + 0.5) / num_components  # (P,)
+    positions = (torch.arange(max_length) + 0.5) / max_length  # (N,)
+    return -FIRST_SHARPNESS * (positions - centres[:, None]).square()
 
 
 def pool_mean(outputs: Tensor, is_real: Tensor) -> Tensor:

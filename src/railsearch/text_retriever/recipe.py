@@ -5,6 +5,7 @@ from pathlib import Path
 from typing import Annotated, Literal
 
 from pydantic import Field
+from torch import nn
 
 from railsearch.config import Config, read_config
 from railsearch.data import PassageLayout, QuestionPassages, add_generated, read_passages, split_questions
@@ -124,7 +125,7 @@ def build_text_similarity(recipe: TextRecipe, *, dim: int) -> Similarity:
                 "num_query_components and num_item_components to 1."
             )
         return DotProduct(dim=dim, cosine=True, temperature=recipe.similarity.temperature)
-    return MixtureOfLogits(
+    mixture = MixtureOfLogits(
         num_query_components=counts[0],
         num_item_components=counts[1],
         component_dim=dim,
@@ -136,3 +137,9 @@ def build_text_similarity(recipe: TextRecipe, *, dim: int) -> Similarity:
         gate_dropout=recipe.similarity.gate_dropout,
         seed=(recipe.training.seed + 1) % LARGEST_SEED,
     )
+    assert mixture.gate.pair is not None
+    last = mixture.gate.pair.output
+    assert isinstance(last, nn.Linear)
+    # All pairs count the same at first: random weights on scores as large as 1 / T would choose one pair for good.
+    nn.init.zeros_(last.weight)
+    return mixture

@@ -1,0 +1,244 @@
+"""Training a text model: the loss is the plain one, whatever the micro-batches and processes, and pairs are learned."""
+
+import dataclasses
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+import torch
+import torch.nn.functional as F  # noqa: N812
+from torch import Generator, Tensor
+
+from railsearch import CosineConfig, InvalidInputError, TextRetriever, TextTrainingConfig, load_balance_loss
+from railsearch.data import QuestionPassages, Questions
+from railsearch.encoders import Side
+from railsearch.scoring import compute_item_parts
+from railsearch.similarity import MixtureOfLogits
+from railsearch.training.cached import CachedEncoding
+from railsearch.training.loop import Batch
+from railsearch.training.text import TextModel, TextTask, draw_hard_negatives, rank_questions, validation_rows
+from tests.tiny_text import PAIRS, make_base, make_data
+
+pytest.importorskip("transformers")
+
+BATCH = torch.tensor([3, 0, 7, 12, 5, 19])
+
+
+@pytest.fixture(scope="module")
+def base(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return make_base(tmp_path_factory.mktemp("base") / "bert")
+
+
+def make_retriever(base: Path, **options: object) -> TextRetriever:
+    settings = {"max_query_length": 12, "max_passage_length": 12, "num_query_components": 2, "num_item_components": 3}
+    return TextRetriever(base, **(settings | options))
+
+
+def gradients(model: TextModel) -> dict[str, Tensor]:
+    return {name: value.grad.clone() for name, value in model.named_parameters() if value.grad is not None}
+
+
+def plain_gradients(
+    model: TextModel, data: QuestionPassages, batch: Tensor, balance_weight: float
+) -> dict[str, Tensor]:
+    """The loss as the paper writes it, pair by pair, with nothing but autograd."""
+    pairs = data.train.pairs[batch].tolist()
+    right = {tuple(pair) for pair in data.train.pairs.tolist()}
+    passages = sorted({passage for _, passage in pairs})
+    encoder, similarity = model.encoder, model.similarity
+    queries = encoder(encoder.tokenize([data.train.texts[question] for question, _ in pairs], Side.QUERY), Side.QUERY)
+    items = encoder(encoder.tokenize([data.passages[row] for row in passages], Side.PASSAGE), Side.PASSAGE)
+    found = similarity.compare(similarity.query_parts(queries), similarity.item_parts(items))
+    losses, weights = [], []
+    for row, (question, passage) in enumerate(pairs):
+        place = passages.index(passage)
+        others = [other for other, one in enumerate(passages) if (question, one) not in right]
+        logits = torch.cat([found.scores[row, place, None], found.scores[row, others]])
+        losses.append(F.cross_entropy(logits[None], torch.tensor([0])))
+        weights.append(found.gate_weights[row, place])
+    loss = torch.stack(losses).mean() + balance_weight * load_balance_loss(torch.stack(weights)[:, None])
+    model.zero_grad()
+    loss.backward()
+    return gradients(model)
+
+
+@pytest.mark.parametrize("micro_batch_size", [None, 1, 4])
+@pytest.mark.parametrize("pooling", ["tokens", "parameterised"])
+def test_the_gradient_is_the_plain_one(base: Path, pooling: str, micro_batch_size: int | None) -> None:
+    # Question 3 has two right passages, one of which is question 0's: neither may be a negative of the other's.
+    data = QuestionPassages.from_pairs([*PAIRS, (PAIRS[3][0], PAIRS[0][1])])
+    retriever = make_retriever(base, pooling=pooling, similarity={"kind": "mixture_of_logits", "gate_dropout": 0.0})
+    model = retriever.model.double().train()
+    expected = plain_gradients(model, data, BATCH, balance_weight=0.1)
+    model.zero_grad()
+    config = TextTrainingConfig(balance_weight=0.1, micro_batch_size=micro_batch_size)
+    TextTask(model, data, config).step(Batch(BATCH, BATCH, Generator().manual_seed(0)))
+    found = gradients(model)
+    assert found.keys() == expected.keys()
+    for name, gradient in found.items():
+        torch.testing.assert_close(gradient, expected[name], msg=lambda text, name=name: f"{name}: {text}")
+
+
+def test_a_pass_that_runs_again_drops_the_same() -> None:
+    network = torch.nn.Sequential(torch.nn.Linear(4, 8), torch.nn.Dropout(0.5), torch.nn.Linear(8, 2)).double()
+    inputs = torch.randn(10, 4, generator=Generator().manual_seed(0), dtype=torch.float64)
+    runs: list[Tensor] = []
+
+    def encode(rows: slice) -> Tensor:
+        runs.append(network(inputs[rows]))
+        return runs[-1]
+
+    encoding = CachedEncoding(encode, 10, rows_per_pass=4, generator=Generator().manual_seed(1))
+    assert not encoding.embeddings.requires_grad
+    encoding.backward(torch.ones(10, 2, dtype=torch.float64))
+    assert [len(run) for run in runs] == [4, 4, 2, 4, 4, 2]
+    for first, again in zip(runs[:3], runs[3:], strict=True):
+        assert torch.equal(first, again)
+    assert not torch.equal(runs[0], runs[1])
+
+
+@pytest.mark.parametrize(
+    "options",
+    [
+        {},
+        {"pooling": "parameterised"},
+        {"shares_backbone": False},
+        {"pooling": "mean", "num_query_components": 1, "num_item_components": 1, "similarity": CosineConfig()},
+    ],
+    ids=["tokens", "parameterised", "two backbones", "cosine"],
+)
+def test_twenty_pairs_are_memorised(base: Path, options: dict[str, object]) -> None:
+    data = make_data()
+    retriever = make_retriever(base, **options)
+    config = TextTrainingConfig(epochs=40, batch_size=20, learning_rate=0.01, new_learning_rate=0.01, seed=1)
+    before = rank_all(retriever.model, data)
+    report = retriever.fit(data, config)
+    assert (before > 1).any()
+    assert (rank_all(retriever.model, data) == 1).all()
+    assert report.epochs[-1].loss < 0.5 * report.epochs[0].loss
+
+
+def rank_all(model: TextModel, data: QuestionPassages) -> Tensor:
+    return rank_questions(model, data.train, model.item_parts(data.passages))
+
+
+def test_ranks_are_those_of_a_sorted_list(base: Path) -> None:
+    data = QuestionPassages.from_pairs([*PAIRS, (PAIRS[3][0], PAIRS[0][1]), (PAIRS[3][0], PAIRS[9][1])])
+    model = make_retriever(base).model
+    rows = torch.tensor(sorted({0, 3, 9, 11, 17}))
+    asked = data.train.select([3])
+    scores = model.similarity.score(
+        model.similarity.query_parts(model.encode_queries(asked.texts)),
+        compute_item_parts(model.similarity, model.encode_passages([data.passages[row] for row in rows.tolist()])),
+    )[0].tolist()
+    order = sorted(range(len(rows)), key=lambda place: -scores[place])
+    expected = min(order.index(rows.tolist().index(row)) + 1 for row in (0, 3, 9))
+    item_parts = model.item_parts([data.passages[row] for row in rows.tolist()])
+    assert rank_questions(model, asked, item_parts, rows=rows).tolist() == [expected]
+
+
+def test_validation_ranks_among_right_passages_and_some_others() -> None:
+    data = make_data()
+    held_out = dataclasses.replace(data, validation=data.train.select([4, 8]))
+    rows = validation_rows(held_out, TextTrainingConfig(validation_passages=5))
+    assert {4, 8} <= set(rows.tolist())
+    assert 5 <= len(rows) <= 7
+    assert torch.equal(rows, rows.sort().values)
+    assert torch.equal(rows, validation_rows(held_out, TextTrainingConfig(validation_passages=5)))
+    assert len(validation_rows(held_out, TextTrainingConfig())) == len(data.passages)
+
+
+def test_hard_negatives_are_those_of_the_questions_asked() -> None:
+    named = torch.tensor([[0, 5], [0, 6], [0, 7], [2, 8]])
+    questions = Questions(("a", "b", "c"), ("a", "b", "c"), torch.tensor([[0, 0], [1, 1], [2, 2]]), named)
+    draws = {
+        tuple(
+            sorted(draw_hard_negatives(questions, torch.tensor([0, 1, 0]), 2, Generator().manual_seed(seed)).tolist())
+        )
+        for seed in range(20)
+    }
+    assert draws == {(5, 6), (5, 7), (6, 7)}
+    assert draw_hard_negatives(questions, torch.tensor([1]), 2, Generator()).tolist() == []
+    assert draw_hard_negatives(questions, torch.tensor([2]), 2, Generator()).tolist() == [8]
+
+
+def test_hard_negatives_push_a_passage_away(base: Path) -> None:
+    data = make_data()
+    named = torch.tensor([[row, (row + 1) % 20] for row in range(20)])
+    hard = dataclasses.replace(data, train=dataclasses.replace(data.train, hard_negatives=named))
+    losses = []
+    for collection, count in ((data, 0), (hard, 1)):
+        task = TextTask(
+            make_retriever(base, similarity={"kind": "mixture_of_logits", "gate_dropout": 0.0}).model.train(),
+            collection,
+            TextTrainingConfig(num_hard_negatives=count),
+        )
+        losses.append(task.step(Batch(torch.tensor([2, 9]), torch.tensor([2, 9]), Generator())).softmax)
+    assert losses[1] > losses[0]
+
+
+@pytest.mark.parametrize("kind", ["bert", "t5"])
+def test_a_run_that_goes_on_is_one_that_was_never_interrupted(tmp_path: Path, kind: str) -> None:
+    base = make_base(tmp_path / "base", kind=kind, dropout=0.1)
+    data = dataclasses.replace(make_data(), validation=make_data().train.select([1, 2]))
+    settings = {"batch_size": 8, "schedule": "constant", "warmup_share": 0.0, "checkpoint_minutes": 0.0}
+    whole, parts = make_retriever(base), make_retriever(base)
+    whole.fit(data, TextTrainingConfig(epochs=3, **settings))
+    parts.fit(data, TextTrainingConfig(epochs=1, **settings), folder=tmp_path / "run")
+    fresh = make_retriever(base)
+    report = fresh.fit(data, TextTrainingConfig(epochs=3, **settings), folder=tmp_path / "run")
+    assert len(report.epochs) == 3
+    assert fresh.fingerprint == whole.fingerprint != parts.fingerprint
+
+
+def test_new_weights_learn_at_their_own_rate(base: Path) -> None:
+    retriever = make_retriever(base)
+    before = {name: value.clone() for name, value in retriever.model.state_dict().items()}
+    config = TextTrainingConfig(
+        epochs=1, batch_size=20, learning_rate=1e-6, new_learning_rate=1e-2, warmup_share=0.0, weight_decay=0.0
+    )
+    retriever.fit(make_data(), config)
+    moved = {name: (value - before[name]).abs().max() for name, value in retriever.model.state_dict().items()}
+    new = retriever.model.new_names()
+    assert "encoder.aggregation_embeddings" in new
+    assert any(name.startswith("similarity.gate") for name in new)
+    assert min(moved[name] for name in new) > 1e-3
+    assert max(value for name, value in moved.items() if name not in new) < 1e-5
+
+
+def test_two_processes_have_the_gradient_of_one(tmp_path: Path) -> None:
+    base = make_base(tmp_path / "base")
+    program = Path(__file__).with_name("two_text_processes.py")
+    environment = {**os.environ, "OMP_NUM_THREADS": "1"}
+    for count in (1, 2):
+        command = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node", str(count)]
+        done = subprocess.run(
+            [*command, str(program), str(base), str(tmp_path / f"of-{count}")],
+            env=environment, capture_output=True, text=True, check=False,
+        )  # fmt: skip
+        assert done.returncode == 0, done.stderr
+    (one,), two = (
+        [json.loads((tmp_path / f"of-{count}-{rank}.json").read_text()) for rank in range(count)] for count in (1, 2)
+    )
+    assert two[0] == two[1]
+    assert two[0]["num_steps"] == 3
+    for name, values in one["weights"].items():
+        torch.testing.assert_close(torch.tensor(two[0]["weights"][name]), torch.tensor(values), msg=name)
+
+
+def test_nothing_to_learn_is_refused(base: Path) -> None:
+    model = make_retriever(base).model
+    one = QuestionPassages.from_pairs([("who w1", "it is w2"), ("who w3", "it is w2")])
+    with pytest.raises(InvalidInputError, match="same passage"):
+        TextTask(model, one, TextTrainingConfig())
+    with pytest.raises(InvalidInputError, match="HR@100"):
+        TextTask(model, make_data(), TextTrainingConfig(metric="HR@7"))
+    with pytest.raises(InvalidInputError, match="num_hard_negatives is 2"):
+        TextTask(model, make_data(), TextTrainingConfig(num_hard_negatives=2))
+    mixture = MixtureOfLogits(num_query_components=2, num_item_components=2, component_dim=16, gate_inputs=["pair"],
+                              query_projection="ready", item_projection="ready")  # fmt: skip
+    with pytest.raises(InvalidInputError, match="2 query and 3 passage components of 16"):
+        TextModel(encoder=model.encoder, similarity=mixture)

@@ -1,0 +1,56 @@
+"""A tiny language model as a folder, and questions that it can learn by heart."""
+
+from pathlib import Path
+
+import torch
+
+from railsearch.data import QuestionPassages
+
+WORDS = [f"w{number}" for number in range(40)]
+PAIRS = [(f"who w{n} w{(7 * n) % 40}", f"it is w{(n + 20) % 40} w{(3 * n + 1) % 40} end") for n in range(20)]
+
+
+def make_base(folder: Path, *, kind: str = "bert", dropout: float = 0.0) -> Path:
+    """Write a randomly initialised BERT or T5 encoder with a tokenizer of a few words."""
+    import transformers
+    from tokenizers import Tokenizer, models, pre_tokenizers, processors
+
+    special = ["[PAD]", "[UNK]", "[CLS]", "[SEP]"]
+    vocabulary = {word: row for row, word in enumerate([*special, "who", "it", "is", "end", *WORDS])}
+    tokenizer = Tokenizer(models.WordLevel(vocabulary, unk_token="[UNK]"))
+    tokenizer.pre_tokenizer = pre_tokenizers.WhitespaceSplit()
+    tokenizer.post_processor = processors.TemplateProcessing(
+        single=["[CLS]", "$A", "[SEP]"], special_tokens=[("[CLS]", 2), ("[SEP]", 3)]
+    )
+    with torch.random.fork_rng(devices=[]):
+        torch.manual_seed(0)
+        if kind == "t5":
+            model = transformers.T5EncoderModel(
+                transformers.T5Config(
+                    vocab_size=len(vocabulary), d_model=16, num_layers=1, num_heads=2, d_kv=8, d_ff=32, dropout_rate=0.0
+                )
+            )
+        else:
+            model = transformers.BertModel(
+                transformers.BertConfig(
+                    vocab_size=len(vocabulary),
+                    hidden_size=16,
+                    num_hidden_layers=1,
+                    num_attention_heads=2,
+                    intermediate_size=32,
+                    max_position_embeddings=32,
+                    initializer_range=0.3,  # so that what a token says reaches the others
+                    hidden_dropout_prob=dropout,
+                    attention_probs_dropout_prob=dropout,
+                ),
+                add_pooling_layer=False,
+            )
+    model.save_pretrained(folder)
+    names = {"unk_token": "[UNK]", "cls_token": "[CLS]", "sep_token": "[SEP]", "pad_token": "[PAD]"}
+    transformers.PreTrainedTokenizerFast(tokenizer_object=tokenizer, **names).save_pretrained(folder)
+    return folder
+
+
+def make_data() -> QuestionPassages:
+    """Twenty questions, each with a passage of its own."""
+    return QuestionPassages.from_pairs(PAIRS)
