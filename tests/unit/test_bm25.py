@@ -3,14 +3,17 @@
 import builtins
 import math
 import re
+from pathlib import Path
 
 import pytest
 import torch
 
 from railsearch import InvalidInputError, MissingExtraError
-from railsearch.data import QuestionPassages
+from railsearch.data import QuestionPassages, read_insuranceqa
 from railsearch.evaluation import rank_with_bm25
+from railsearch.metrics import summarize
 
+SHARED = Path(__file__).parents[3] / "shared" / "data"
 PASSAGES = [
     "The cat sat on the mat, and the cat slept.",
     "A dog chased the cat around the garden for a long, long while until both of them were tired.",
@@ -103,3 +106,15 @@ def test_without_the_extra(monkeypatch: pytest.MonkeyPatch) -> None:
     collection = QuestionPassages.from_pairs([("cat?", "cat")])
     with pytest.raises(MissingExtraError, match=r"bm25s is not installed; pip install 'railsearch\[text\]'"):
         rank_with_bm25(collection, collection.train)
+
+
+@pytest.mark.data
+@pytest.mark.slow
+def test_insuranceqa_validation_as_measured() -> None:
+    archive = SHARED / "insuranceqa-en.tar.xz"
+    if not archive.is_file():
+        pytest.skip(f"{archive} is not here")
+    collection = read_insuranceqa(archive)
+    assert collection.validation is not None
+    found = summarize(rank_with_bm25(collection, collection.validation), ks=(1, 10, 100))
+    assert found == pytest.approx({"HR@1": 0.199, "HR@10": 0.463, "HR@100": 0.7065, "MRR": 0.28798}, abs=1e-5)
