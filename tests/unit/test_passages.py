@@ -298,6 +298,13 @@ def test_bad_qrels(tmp_path: Path, line: str, message: str) -> None:
         read_beir(tmp_path)
 
 
+def test_a_question_id_has_one_text(tmp_path: Path) -> None:
+    with (write_beir(tmp_path) / "queries.jsonl").open("a") as file:
+        file.write(json.dumps({"_id": "q1", "text": "who else?"}))
+    with pytest.raises(InvalidInputError, match=r"line 4 of .*queries.jsonl gives the id 'q1' to another question"):
+        read_beir(tmp_path)
+
+
 def test_beir_without_labels_or_text(tmp_path: Path) -> None:
     write_beir(tmp_path)
     write_lines(tmp_path / "corpus.jsonl", {"_id": "d1", "title": "", "text": ""})

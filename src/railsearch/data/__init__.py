@@ -3,6 +3,7 @@
 from railsearch.data.collections import read_amazon, read_movielens, read_sequences
 from railsearch.data.columns import TimeUnit
 from railsearch.data.frequent import keep_frequent
+from railsearch.data.generation import generate_questions
 from railsearch.data.interactions import Interactions
 from railsearch.data.items import read_array, read_items, read_queries
 from railsearch.data.passage_collections import (
@@ -43,6 +44,7 @@ __all__ = [
     "World",
     "add_generated",
     "check_prepared",
+    "generate_questions",
     "keep_frequent",
     "leave_last_out",
     "make_shape",

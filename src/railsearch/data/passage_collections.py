@@ -113,7 +113,10 @@ def read_beir(path: str | Path, *, show_progress: bool | None = None) -> Questio
         corpus = CorpusBuilder()
         for record in folder.records("corpus.jsonl"):
             add_passage(corpus, record, record.id("_id"), _beir_passage(record))
-        questions = {record.id("_id"): record.text("text") for record in folder.records("queries.jsonl")}
+        questions: dict[str, str] = {}
+        for record in folder.records("queries.jsonl"):
+            if questions.setdefault(record.id("_id"), record.text("text")) != record.text("text"):
+                raise InvalidInputError(f"{record.place} gives the id {record.id('_id')!r} to another question.")
         names = [name for name in ("train", "dev", "test") if folder.has(f"qrels/{name}.tsv")]
         if not names:
             raise InvalidInputError(f"{path} holds none of qrels/train.tsv, dev.tsv and test.tsv; give at least one.")
@@ -171,13 +174,14 @@ def read_nq320k(path: str | Path, *, show_progress: bool | None = None) -> Quest
         if not (folder / name).is_file():
             raise InvalidInputError(f"{folder} holds no file {name}; unpack nq320k.zip of GenRet there.")
     corpus = CorpusBuilder()
-    for entry, text in enumerate(read_json_list(folder / "corpus_lite.json", show_progress=show_progress)):
-        corpus.add(checked_text(text, "passage", f"entry {entry} of {folder / 'corpus_lite.json'}"), str(entry))
+    file = str(folder / "corpus_lite.json")
+    for entry, text in enumerate(read_json_list(file, show_progress=show_progress)):
+        corpus.add(checked_text(text, "passage", f"entry {entry} of {file}"), str(entry))
     splits = []
-    for name in ("train.json", "dev.json"):
+    for file in (str(folder / name) for name in ("train.json", "dev.json")):
         questions = QuestionsBuilder()
-        for entry, value in enumerate(read_json_list(folder / name, show_progress=show_progress)):
-            place = f"entry {entry} of {folder / name}"
+        for entry, value in enumerate(read_json_list(file, show_progress=show_progress)):
+            place = f"entry {entry} of {file}"
             text, passages = question_entry(value, place)
             questions.add(text, [known_row(corpus, passage, place) for passage in passages], question_id=str(entry))
         splits.append(questions)

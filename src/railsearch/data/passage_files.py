@@ -69,7 +69,18 @@ class Record:
 def read_json_lines(path: str | Path, *, show_progress: bool | None = None) -> Iterator[Record]:
     """The objects of a file, one a line; .gz and .xz files are unpacked, and blank lines are none."""
     for line, text in _read_text_lines(existing_file(path), show_progress):
-        yield _record(text, path, line)
+        yield parse_record(text, path, line)
+
+
+def parse_record(text: str, file: str | Path, line: int) -> Record:
+    """The object that a line holds."""
+    try:
+        fields = json.loads(text)
+    except (ValueError, RecursionError) as error:
+        raise InvalidInputError(f"{file} holds no JSON in line {line} ({error}); repair it.") from error
+    if not isinstance(fields, dict):
+        raise InvalidInputError(f"{file} holds {text[:SHOWN_CHARACTERS]!r} in line {line}; give a JSON object a line.")
+    return Record(fields, file, line)
 
 
 def read_json_list(path: str | Path, *, show_progress: bool | None = None) -> Iterator[object]:
@@ -115,7 +126,7 @@ class Folder:
     def records(self, name: str) -> Iterator[Record]:
         """The objects of one of the files, one a line."""
         for line, text in self.lines(name):
-            yield _record(text, self.path / name, line)
+            yield parse_record(text, self.path / name, line)
 
     def lines(self, name: str) -> Iterator[tuple[int, str]]:
         """The lines of one of the files that are not blank, with their numbers."""
@@ -192,16 +203,6 @@ def _text_lines(content: IO[bytes], file: Path) -> Iterator[tuple[int, str]]:
                 yield number, text
     except READING_ERRORS as error:
         raise _unreadable(file, error) from error
-
-
-def _record(text: str, file: str | Path, line: int) -> Record:
-    try:
-        fields = json.loads(text)
-    except (ValueError, RecursionError) as error:
-        raise InvalidInputError(f"{file} holds no JSON in line {line} ({error}); repair it.") from error
-    if not isinstance(fields, dict):
-        raise InvalidInputError(f"{file} holds {text[:SHOWN_CHARACTERS]!r} in line {line}; give a JSON object a line.")
-    return Record(fields, file, line)
 
 
 def _as_id(value: object, name: str, place: str) -> str:

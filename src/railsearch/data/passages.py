@@ -1,10 +1,12 @@
 """Questions and the passages that answer them: what a text retriever is trained on and tested with."""
 
 import logging
+from array import array
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Protocol
 
+import numpy as np
 import torch
 from torch import Tensor
 
@@ -149,8 +151,9 @@ class QuestionsBuilder:
         self.num_given = 0
         self._ids = [] if questions is None else list(questions.ids)
         self._rows = {} if questions is None else {text: row for row, text in enumerate(questions.texts)}
-        self._pairs: list[tuple[int, int]] = []
-        self._negatives: list[tuple[int, int]] = []
+        # Flat numbers, not tuples: of millions, the garbage collector would look at each again and again.
+        self._pairs = array("q")
+        self._negatives = array("q")
         self._earlier = questions
 
     def add(
@@ -161,8 +164,10 @@ class QuestionsBuilder:
         row = self._rows.setdefault(text, len(self._ids))
         if row == len(self._ids):
             self._ids.append(str(row) if question_id is None else question_id)
-        self._pairs += ((row, passage) for passage in passages)
-        self._negatives += ((row, passage) for passage in negatives)
+        for passage in passages:
+            self._pairs.extend((row, passage))
+        for passage in negatives:
+            self._negatives.extend((row, passage))
 
     def __len__(self) -> int:
         return len(self._ids)
@@ -266,8 +271,8 @@ def _renumbered(pairs: Tensor, places: Tensor) -> Tensor:
     return kept[kept[:, 0].argsort(stable=True)]  # passages of a question stay in order
 
 
-def _keys(pairs: list[tuple[int, int]], num_passages: int) -> Tensor:
-    return _pair_keys(torch.tensor(pairs, dtype=torch.int64).view(-1, 2), num_passages)
+def _keys(pairs: "array[int]", num_passages: int) -> Tensor:
+    return _pair_keys(torch.from_numpy(np.array(pairs, dtype=np.int64)).view(-1, 2), num_passages)
 
 
 def _pair_keys(pairs: Tensor, num_passages: int) -> Tensor:

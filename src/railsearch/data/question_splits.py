@@ -114,8 +114,9 @@ def add_generated(
 def _generated(path: Path, show_progress: bool | None) -> Iterator[tuple[str, str, str]]:
     """Where each question is, the passage that it was generated for, and the question."""
     if path.suffix == ".json":
-        for number, value in enumerate(read_json_list(path, show_progress=show_progress)):
-            place = f"entry {number} of {path}"
+        file = str(path)
+        for number, value in enumerate(read_json_list(file, show_progress=show_progress)):
+            place = f"entry {number} of {file}"
             text, passages = question_entry(value, place)
             yield from ((place, passage, text) for passage in passages)
         return

@@ -1,6 +1,7 @@
 """How good and how fast: ranks of held-out items, and the benchmark of search strategies (the paper's section 4)."""
 
 from railsearch.evaluation.benchmark import benchmark_shape, run_benchmark
+from railsearch.evaluation.bm25 import rank_with_bm25
 from railsearch.evaluation.machine import Machine, describe_machine
 from railsearch.evaluation.naive import NaiveBruteForce
 from railsearch.evaluation.plot import check_plot, plot_recall_latency
@@ -25,6 +26,7 @@ __all__ = [
     "evaluate_test",
     "measure_scaling",
     "plot_recall_latency",
+    "rank_with_bm25",
     "run_benchmark",
     "scale_shape",
 ]
