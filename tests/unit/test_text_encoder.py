@@ -1,5 +1,6 @@
 """The text encoder, over tiny models of every family: where tokens go, what padding may not do, what is refused."""
 
+import copy
 import json
 import logging
 import shutil
@@ -168,7 +169,7 @@ class TestTokens:
         allowed = {"<unk>", "[UNK]"}
         special = {*SPECIAL[kind], "[Q1]", "[Q2]", "[Q3]", "[X1]", "[X2]"} - allowed
         expected = [name for name in names_of(encoder, bases[kind], plain) if name in special]
-        for ids in others:
+        for ids in [*others, *copy.deepcopy(encoder).tokenize(["cat [Q1] [X2]"], Side.QUERY)]:
             assert [name for name in names_of(encoder, bases[kind], ids) if name in special] == expected
 
     @pytest.mark.parametrize("pooling", [Pooling.MEAN, Pooling.PARAMETERISED])
@@ -184,6 +185,7 @@ class TestTokens:
             (["a", ""], r"texts\[1\] is empty"),
             (["a", "cat", " \n\t"], r"texts\[2\] is empty"),
             (["a", None], r"texts\[1\] is None, of type NoneType"),
+            (["a \ud800"], r"texts\[0\] has half of a surrogate pair"),
             ("the cat", "one string"),
         ],
     )
@@ -201,6 +203,8 @@ class TestTokens:
             encoder(passages, Side.QUERY)
         with pytest.raises(InvalidInputError, match=r"tokens\[1\] has 21 tokens but a passage has 1 to 20"):
             encoder([*passages, [5] * 21], Side.PASSAGE)
+        with pytest.raises(InvalidInputError, match=r"tokens is empty"):
+            encoder([], Side.PASSAGE)
         with pytest.raises(InvalidInputError, match=r"query, passage"):
             encoder.tokenize(["a"], "item")
 
@@ -587,6 +591,16 @@ class TestBase:
             transformers.AutoTokenizer.from_pretrained(bases["t5"]).save_pretrained(tmp_path)
         found = make_encoder(tmp_path).encode(TEXTS, Side.QUERY)
         assert torch.equal(found, make_encoder(bases["t5"]).encode(TEXTS, Side.QUERY))
+
+    def test_a_model_that_needs_a_decoder_is_refused(self, bases: dict[str, Path], tmp_path: Path) -> None:
+        sizes = {"d_model": DIM, "encoder_ffn_dim": 8, "decoder_ffn_dim": 8, "encoder_layers": 1, "decoder_layers": 1}
+        heads = {"encoder_attention_heads": 2, "decoder_attention_heads": 2}
+        with quiet(import_transformers()):
+            config = transformers.BartConfig(vocab_size=30, max_position_embeddings=POSITIONS, **sizes, **heads)
+            transformers.BartModel(config).save_pretrained(tmp_path)
+            transformers.AutoTokenizer.from_pretrained(bases["bert"]).save_pretrained(tmp_path)
+        with pytest.raises(InvalidInputError, match=r"BartModel cannot encode text.*decoder-only model"):
+            make_encoder(tmp_path)
 
     def test_transformers_is_as_loud_as_before(
         self, bases: dict[str, Path], capsys: pytest.CaptureFixture[str]

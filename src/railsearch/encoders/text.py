@@ -228,7 +228,9 @@ class TextEncoder(nn.Module):
                 settings=saved.settings,
                 place=saved.place,
             )
-        except (InvalidInputError, TypeError, KeyError, ValueError, RuntimeError) as error:
+        except ModelFolderError as error:
+            raise ModelFolderError(f"{path} does not hold together: {error}") from error
+        except (TypeError, KeyError, ValueError, AttributeError, RuntimeError) as error:
             raise ModelFolderError(f"{path} does not hold together ({error}); restore it from a copy.") from error
         fill(encoder, saved.tensors, Path(path))
         return encoder

@@ -156,6 +156,7 @@ def _class_of(config: "PretrainedConfig") -> Any:
 def _prepared(backbone: "PreTrainedModel") -> "PreTrainedModel":
     if isinstance(getattr(backbone, UNUSED_PART, None), nn.Module):
         setattr(backbone, UNUSED_PART, None)
+    backbone.config.use_cache = False  # decoders would keep keys and values for a next token that never comes
     backbone.float()  # type: ignore[no-untyped-call]
     return backbone
 
