@@ -18,6 +18,7 @@ from railsearch.encoders.text_backbone import (
     load_backbone,
     load_tokenizer,
     run,
+    vocabulary_table,
 )
 from railsearch.encoders.text_base import find_base
 from railsearch.encoders.text_folder import SavedText, fill, read_text_folder, tensors_of, write_text_folder
@@ -63,6 +64,11 @@ class TextEncoder(nn.Module):
         super().__init__()
         self._settings = settings
         self._tokens = TextTokens(tokenizer, settings=settings, place=place)
+        self.num_query_components = settings.num_query_components
+        self.num_item_components = settings.num_item_components
+        self.max_query_length = settings.max_query_length
+        self.max_passage_length = settings.max_passage_length
+        self.pooling = settings.pooling
         self.token_place = place
         self.dim = int(backbone.config.hidden_size)
         self.backbone = backbone
@@ -114,7 +120,7 @@ class TextEncoder(nn.Module):
             num_item_components: how many vectors a passage becomes.
             pooling: how they come from the model's outputs: "tokens", "parameterised" or "mean", which gives one.
             token_place: "front" or "end"; chosen by the model if not said: the end where a position sees only those
-                before it. Aggregation tokens stand there; parameterised pooling takes its weights from the output there.
+                before it. Aggregation tokens stand there, and parameterised pooling weighs by the output there.
             shares_backbone: use the same model for queries and passages, or two that begin alike.
             max_query_length: the most tokens of a query, special ones counted; the end of a longer text is cut off.
             max_passage_length: the same for a passage.
@@ -145,31 +151,6 @@ class TextEncoder(nn.Module):
         """What `from_pretrained` was given, as plain values; weights that were trained since are not in it."""
         settings: dict[str, ConfigValue] = self._settings.model_dump(mode="json")
         return settings
-
-    @property
-    def num_query_components(self) -> int:
-        """How many vectors a query becomes."""
-        return self._settings.num_query_components
-
-    @property
-    def num_item_components(self) -> int:
-        """How many vectors a passage becomes."""
-        return self._settings.num_item_components
-
-    @property
-    def pooling(self) -> Pooling:
-        """How components come from the model's outputs."""
-        return self._settings.pooling
-
-    @property
-    def max_query_length(self) -> int:
-        """The most tokens of a query."""
-        return self._settings.max_query_length
-
-    @property
-    def max_passage_length(self) -> int:
-        """The most tokens of a passage."""
-        return self._settings.max_passage_length
 
     def pretrained_names(self) -> set[str]:
         """Name the parameters that came with the pretrained model; all others are new and may learn faster."""
@@ -247,7 +228,9 @@ class TextEncoder(nn.Module):
                 settings=saved.settings,
                 place=saved.place,
             )
-        except (InvalidInputError, TypeError, KeyError, ValueError, RuntimeError) as error:
+        except ModelFolderError as error:
+            raise ModelFolderError(f"{path} does not hold together: {error}") from error
+        except (TypeError, KeyError, ValueError, AttributeError, RuntimeError) as error:
             raise ModelFolderError(f"{path} does not hold together ({error}); restore it from a copy.") from error
         fill(encoder, saved.tensors, Path(path))
         return encoder
@@ -278,10 +261,10 @@ class TextEncoder(nn.Module):
 @torch.no_grad()
 def _first_embeddings(backbone: "PreTrainedModel", tokens: TextTokens, generator: Generator) -> Tensor:
     """Near the model's own token that sums a text up, or the mean of its vocabulary where it has none: (Pq + Px, E)."""
-    table = backbone.get_input_embeddings()
+    vocabulary = vocabulary_table(backbone)  # (V, E)
     count = sum(len(ids) for ids in tokens.aggregation_ids.values())
-    vocabulary: Tensor = table.weight  # (V, E)
-    start = vocabulary.mean(dim=0) if tokens.summary_id is None else table(torch.tensor(tokens.summary_id))  # (E,)
+    own = None if tokens.summary_id is None else torch.tensor(tokens.summary_id)
+    start = vocabulary.mean(dim=0) if own is None else backbone.get_input_embeddings()(own)  # (E,)
     noise = torch.randn(count, vocabulary.shape[1], generator=generator)  # (Pq + Px, E)
     return start + FIRST_NOISE * vocabulary.std() * noise
 

@@ -42,7 +42,7 @@ def load_backbone(folder: Path) -> "PreTrainedModel":
             f"{folder} lacks {len(names)} weights of its model, or has them in another shape, the first is {names[0]}; "
             "give a folder whose weights belong to its config.json."
         )
-    return _without_unused(backbone).float()
+    return _prepared(backbone)
 
 
 def build_backbone(config: dict[str, Any]) -> "PreTrainedModel":
@@ -52,7 +52,7 @@ def build_backbone(config: dict[str, Any]) -> "PreTrainedModel":
         known = type(transformers.AutoConfig.for_model(config["model_type"])).from_dict(config)
         backbone = _class_of(known)
         made = backbone.from_config(known) if hasattr(backbone, "from_config") else backbone(known)
-    return _without_unused(made).float()
+    return _prepared(made)
 
 
 def config_of(backbone: "PreTrainedModel") -> dict[str, Any]:
@@ -85,14 +85,12 @@ def load_tokenizer(folder: Path) -> "PreTrainedTokenizerFast":
 @torch.no_grad()
 def is_causal(backbone: "PreTrainedModel") -> bool:
     """Whether a position sees only those before it: change the second of two tokens and look at the first."""
-    table = backbone.get_input_embeddings()
-    assert isinstance(table, nn.Module) and isinstance(table.weight, Tensor)
-    dim, scale = table.weight.shape[1], float(table.weight.std())
+    vocabulary = vocabulary_table(backbone)  # (V, E)
     generator = Generator().manual_seed(0)
-    first, one, other = torch.randn(3, dim, generator=generator) * scale  # (D,) each
-    pairs = torch.stack([torch.stack([first, one]), torch.stack([first, other])])  # (2, 2, D)
+    first, one, other = torch.randn(3, vocabulary.shape[1], generator=generator) * vocabulary.std()  # (E,) each
+    pairs = torch.stack([torch.stack([first, one]), torch.stack([first, other])])  # (2, 2, E)
     try:
-        outputs = run(backbone.eval(), pairs, torch.ones(2, 2, dtype=torch.bool))[:, 0]  # (2, D)
+        outputs = run(backbone, pairs, torch.ones(2, 2, dtype=torch.bool))[:, 0]  # (2, D)
     except (TypeError, ValueError, AttributeError) as error:
         raise InvalidInputError(
             f"{type(backbone).__name__} cannot encode text from token embeddings ({_first_line(error)}); "
@@ -107,6 +105,13 @@ def run(backbone: "PreTrainedModel", embeddings: Tensor, is_real: Tensor) -> Ten
     """Give the output at every position (B, n, D) for token embeddings (B, n, E)."""
     outputs: Tensor = backbone(inputs_embeds=embeddings, attention_mask=is_real.long()).last_hidden_state
     return outputs
+
+
+def vocabulary_table(backbone: "PreTrainedModel") -> Tensor:
+    """Give the embedding of each token (V, E), as the pretrained model keeps it."""
+    table = backbone.get_input_embeddings().weight
+    assert isinstance(table, Tensor)
+    return table
 
 
 def count_positions(backbone: "PreTrainedModel") -> int | None:
@@ -148,9 +153,11 @@ def _class_of(config: "PretrainedConfig") -> Any:
     return getattr(transformers, ENCODER_CLASSES.get(config.model_type, "AutoModel"))
 
 
-def _without_unused(backbone: "PreTrainedModel") -> "PreTrainedModel":
+def _prepared(backbone: "PreTrainedModel") -> "PreTrainedModel":
     if isinstance(getattr(backbone, UNUSED_PART, None), nn.Module):
         setattr(backbone, UNUSED_PART, None)
+    backbone.config.use_cache = False  # decoders would keep keys and values for a next token that never comes
+    backbone.float()  # type: ignore[no-untyped-call]
     return backbone
 
 

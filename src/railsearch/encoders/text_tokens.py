@@ -56,6 +56,10 @@ class TextTokens:
         for side in Side:
             self._check_length(side)
 
+    def __reduce__(self) -> tuple[object, ...]:
+        """Copy and pickle by making it anew: a copied tokenizer forgets that special tokens in a text are text."""
+        return _make_tokens, (self.tokenizer, self.settings, self.place)
+
     @property
     def first_aggregation_id(self) -> int:
         """Where aggregation tokens begin; ids below are the pretrained model's."""
@@ -86,6 +90,8 @@ class TextTokens:
 
     def check(self, tokens: Sequence[Sequence[int]], side: Side) -> None:
         """Check that token ids are what `tokenize` gives for this side."""
+        if not len(tokens):
+            raise InvalidInputError("tokens is empty; give at least one row.")
         aggregation, longest = self.aggregation_ids[side], self.settings.max_length(side)
         for row, ids in enumerate(tokens):
             if not 0 < len(ids) <= longest:
@@ -135,6 +141,10 @@ class TextTokens:
             )
 
 
+def _make_tokens(tokenizer: "PreTrainedTokenizerFast", settings: TextSettings, place: TokenPlace) -> TextTokens:
+    return TextTokens(tokenizer, settings=settings, place=place)
+
+
 def check_texts(texts: Sequence[str]) -> None:
     """Check that every text is one, and says something."""
     if isinstance(texts, str):
@@ -144,6 +154,16 @@ def check_texts(texts: Sequence[str]) -> None:
             raise InvalidInputError(f"texts[{row}] is {text!r}, of type {type(text).__name__}; give strings.")
         if not text.strip():
             raise InvalidInputError(f"texts[{row}] is empty; drop it or give it a text.")
+        if not _is_unicode(text):
+            raise InvalidInputError(f"texts[{row}] has half of a surrogate pair, which is no character; repair it.")
+
+
+def _is_unicode(text: str) -> bool:
+    try:
+        text.encode()
+    except UnicodeEncodeError:
+        return False
+    return True
 
 
 def batches_by_length(lengths: Sequence[int], *, tokens_per_batch: int) -> Iterator[list[int]]:
