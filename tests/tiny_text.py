@@ -17,7 +17,7 @@ def make_base(folder: Path, *, kind: str = "bert", dropout: float = 0.0) -> Path
 
     special = ["[PAD]", "[UNK]", "[CLS]", "[SEP]"]
     vocabulary = {word: row for row, word in enumerate([*special, "who", "it", "is", "end", *WORDS])}
-    tokenizer = Tokenizer(models.WordLevel(vocabulary, unk_token="[UNK]"))
+    tokenizer = Tokenizer(models.WordLevel(vocabulary, unk_token=special[1]))
     tokenizer.pre_tokenizer = pre_tokenizers.WhitespaceSplit()
     tokenizer.post_processor = processors.TemplateProcessing(
         single=["[CLS]", "$A", "[SEP]"], special_tokens=[("[CLS]", 2), ("[SEP]", 3)]

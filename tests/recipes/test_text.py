@@ -198,7 +198,7 @@ def test_new_weights_learn_at_their_own_rate(base: Path) -> None:
     retriever = make_retriever(base)
     before = {name: value.clone() for name, value in retriever.model.state_dict().items()}
     config = TextTrainingConfig(
-        epochs=1, batch_size=20, learning_rate=1e-6, new_learning_rate=1e-2, warmup_share=0.0, weight_decay=0.0
+        epochs=3, batch_size=20, learning_rate=1e-6, new_learning_rate=1e-2, warmup_share=0.0, weight_decay=0.0
     )
     retriever.fit(make_data(), config)
     moved = {name: (value - before[name]).abs().max() for name, value in retriever.model.state_dict().items()}
@@ -212,7 +212,7 @@ def test_new_weights_learn_at_their_own_rate(base: Path) -> None:
 def test_two_processes_have_the_gradient_of_one(tmp_path: Path) -> None:
     base = make_base(tmp_path / "base")
     program = Path(__file__).with_name("two_text_processes.py")
-    environment = {**os.environ, "OMP_NUM_THREADS": "1"}
+    environment = {**os.environ, "OMP_NUM_THREADS": "1", "PYTHONPATH": str(Path(__file__).parents[2])}
     for count in (1, 2):
         command = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node", str(count)]
         done = subprocess.run(

@@ -1,4 +1,4 @@
-"""Run by torchrun: trains a tiny text model for an epoch, with gate dropout and load balance, and writes its weights."""
+"""Run by torchrun: trains a tiny text model for an epoch, with gate dropout and load balance; writes its weights."""
 
 import json
 import sys

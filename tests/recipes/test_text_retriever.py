@@ -1,0 +1,241 @@
+"""TextRetriever, by its public calls and its commands: what is saved is what searches; the wrong model is refused."""
+
+import dataclasses
+import json
+from pathlib import Path
+
+import pytest
+import torch
+from typer.testing import CliRunner
+
+from railsearch import (
+    CosineConfig,
+    DotProduct,
+    FingerprintError,
+    Index,
+    InvalidInputError,
+    ModelFolderError,
+    TextRecipe,
+    TextRetriever,
+    TextTrainingConfig,
+    TwoPass,
+    read_text_recipe,
+)
+from railsearch.cli.app import app
+from railsearch.text_retriever import load_for_index
+from tests.recipes.test_text import make_retriever
+from tests.tiny_text import PAIRS, make_base, make_data
+
+pytest.importorskip("transformers")
+
+PASSAGES = [passage for _, passage in PAIRS]
+TRAINING = TextTrainingConfig(epochs=2, batch_size=10, learning_rate=0.01, new_learning_rate=0.01)
+
+
+@pytest.fixture(scope="module")
+def base(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return make_base(tmp_path_factory.mktemp("base") / "bert")
+
+
+@pytest.fixture(scope="module")
+def trained(base: Path) -> TextRetriever:
+    retriever = make_retriever(base)
+    data = make_data()
+    retriever.fit(dataclasses.replace(data, test=data.train.select(range(5))), TRAINING)
+    return retriever
+
+
+def test_search_gives_passages_with_a_certificate(trained: TextRetriever) -> None:
+    index = trained.build_index(dict(zip("abcdefghijklmnopqrst", PASSAGES, strict=True)))
+    result = trained.search(["who w1 w7", "who w2 w14"], k=3, strategy=TwoPass())
+    frame = result.to_frame()
+    assert frame.columns == ["query", "rank", "id", "score", "passage_id", "passage"]
+    assert [PASSAGES["abcdefghijklmnopqrst".index(name)] for name in frame["passage_id"]] == frame["passage"].to_list()
+    assert result.is_exact.all()
+    assert (result.gap == 0).all()
+    expected = trained.model.similarity.score(
+        trained.model.query_parts(["who w1 w7", "who w2 w14"]), trained.model.item_parts(PASSAGES)
+    )
+    torch.testing.assert_close(result.scores, expected.topk(3).values)
+    assert len(index) == 20
+
+
+def test_the_card_has_test_figures_and_protocol(trained: TextRetriever) -> None:
+    card = trained.card
+    assert card is not None
+    assert set(card.metrics) == {"HR@1", "HR@10", "HR@100", "MRR"}
+    assert "5 test questions" in card.protocol
+    assert "all 20 passages" in card.protocol
+    assert f"| MRR | {card.metrics['MRR']:.4f} |" in card.to_markdown(trained.recipe)
+
+
+@pytest.mark.parametrize("options", [{}, {"pooling": "parameterised", "shares_backbone": False}], ids=str)
+def test_what_was_saved_searches_the_same(base: Path, tmp_path: Path, options: dict[str, object]) -> None:
+    retriever = make_retriever(base, **options)
+    retriever.fit(PAIRS, TRAINING)
+    retriever.save(tmp_path / "model")
+    retriever.build_index(PASSAGES, tmp_path / "passages.index")
+    loaded = TextRetriever.load(tmp_path / "model")
+    loaded.open_index(tmp_path / "passages.index")
+    questions = [question for question, _ in PAIRS]
+    assert torch.equal(loaded.encode_queries(questions), retriever.encode_queries(questions))
+    assert torch.equal(loaded.encode_passages(PASSAGES), retriever.encode_passages(PASSAGES))
+    before, after = retriever.search(questions, k=4), loaded.search(questions, k=4)
+    assert torch.equal(before.ids, after.ids)
+    assert torch.equal(before.scores, after.scores)
+    assert loaded.recipe == retriever.recipe
+    assert loaded.card == retriever.card
+    assert load_for_index(Index.open(tmp_path / "passages.index")).fingerprint == retriever.fingerprint
+
+
+def test_an_index_of_another_model_is_refused(base: Path, trained: TextRetriever, tmp_path: Path) -> None:
+    trained.save(tmp_path / "trained")
+    trained.build_index(PASSAGES, tmp_path / "passages.index")
+    other = make_retriever(base)
+    with pytest.raises(FingerprintError, match=f"{trained.fingerprint} but this is {other.fingerprint}"):
+        other.open_index(tmp_path / "passages.index")
+    other.save(tmp_path / "other")
+    index = Index.open(tmp_path / "passages.index")
+    with pytest.raises(FingerprintError, match="load the model that built it"):
+        load_for_index(index, tmp_path / "other")
+    assert load_for_index(index, tmp_path / "trained").index is index
+    (tmp_path / "trained").rename(tmp_path / "moved")
+    with pytest.raises(InvalidInputError, match="which is not there; give the folder"):
+        load_for_index(index)
+    Index.build(DotProduct(dim=3), torch.eye(3), path=tmp_path / "plain.index")
+    with pytest.raises(FingerprintError, match="not built by a text retriever"):
+        trained.open_index(tmp_path / "plain.index")
+
+
+def test_cosines_of_two_encoders_are_two_models(base: Path, tmp_path: Path) -> None:
+    # A cosine has no weights of its own, so that only the encoder tells them apart.
+    options = {"num_query_components": 1, "num_item_components": 1, "pooling": "mean", "similarity": CosineConfig()}
+    first, second = make_retriever(base, **options), make_retriever(base, **options)
+    assert first.fingerprint == second.fingerprint
+    second.fit(PAIRS, TRAINING)
+    first.build_index(PASSAGES, tmp_path / "first.index")
+    with pytest.raises(FingerprintError):
+        second.open_index(tmp_path / "first.index")
+
+
+def test_wrong_calls_say_what_to_do(base: Path, trained: TextRetriever, tmp_path: Path) -> None:
+    fresh = make_retriever(base)
+    with pytest.raises(InvalidInputError, match="there is no index to search"):
+        fresh.search(["who w1"], k=1)
+    with pytest.raises(InvalidInputError, match=r"texts\[1\] is empty"):
+        fresh.build_index(["it is w1", "  "], tmp_path / "never")
+    assert not (tmp_path / "never").exists()
+    with pytest.raises(InvalidInputError, match="passages is a str"):
+        fresh.build_index("it is w1")
+    with pytest.raises(
+        InvalidInputError, match="a cosine compares one component with one but the encoder gives 2 and 3"
+    ):
+        make_retriever(base, similarity=CosineConfig()).encode_queries(["who w1"])
+    with pytest.raises(InvalidInputError, match="pooling"):
+        make_retriever(base, pooling="max")
+    with pytest.raises(InvalidInputError, match="has no test questions"):
+        fresh.evaluate(make_data())
+    trained.save(tmp_path / "model")
+    with pytest.raises(InvalidInputError, match="exists already"):
+        trained.save(tmp_path / "model")
+    (tmp_path / "mine").mkdir()
+    (tmp_path / "mine" / "thesis.txt").write_text("years of work")
+    with pytest.raises(InvalidInputError, match="will not be replaced"):
+        trained.save(tmp_path / "mine", overwrite=True)
+    with pytest.raises(ModelFolderError, match="does not exist"):
+        TextRetriever.load(tmp_path / "nowhere")
+    config = tmp_path / "model" / "config.json"
+    config.write_text(config.read_text().replace('"temperature": 0.05', '"temperature": 0.06'))
+    with pytest.raises(ModelFolderError, match="changed or damaged"):
+        TextRetriever.load(tmp_path / "model")
+
+
+def write_recipe(folder: Path, base: Path) -> Path:
+    lines = [json.dumps({"question": question, "passage": passage}) for question, passage in PAIRS]
+    (folder / "pairs.jsonl").write_text("\n".join(lines))
+    (folder / "passages.jsonl").write_text(
+        "\n".join(json.dumps({"id": f"p{row}", "text": passage}) for row, passage in enumerate(PASSAGES))
+    )
+    recipe = folder / "recipe.toml"
+    recipe.write_text(f"""
+[data]
+path = "{folder}/pairs.jsonl"
+[encoder]
+kind = "text"
+base = "{base}"
+num_query_components = 2
+num_item_components = 2
+max_query_length = 12
+max_passage_length = 12
+[training]
+epochs = 2
+batch_size = 8
+""")
+    return recipe
+
+
+def run(*arguments: object) -> str:
+    done = CliRunner().invoke(app, [str(argument) for argument in arguments])
+    assert done.exit_code == 0, done.output
+    return done.stdout
+
+
+def test_from_a_recipe_to_an_answer(base: Path, tmp_path: Path) -> None:
+    recipe = write_recipe(tmp_path, base)
+    trained = json.loads(run("train", recipe, "--out", tmp_path / "run", "--json"))
+    assert set(trained["metrics"]) == {"HR@1", "HR@10", "HR@100", "MRR"}
+    assert trained["num_questions"] == 16  # 2 held out for validation, 2 for the test
+    model = tmp_path / "run" / "model"
+    measured = json.loads(run("evaluate", model, "--data", tmp_path / "pairs.jsonl", "--json"))
+    assert measured["metrics"] == trained["metrics"]
+    assert measured["protocol"] == trained["protocol"]
+    index = tmp_path / "passages.index"
+    built = json.loads(
+        run("index", "build", index, "--model", model, "--passages", tmp_path / "passages.jsonl", "--json")
+    )
+    assert built["items"] == 20
+    assert f"folder: {model.resolve()}" in built["source"]
+    found = json.loads(run("search", index, "--text", "who w1 w7", "--text", "who w3", "-k", 2, "--json"))
+    assert [answer["text"] for answer in found["queries"]] == ["who w1 w7", "who w3"]
+    assert all(answer["is_exact"] and len(answer["items"]) == 2 for answer in found["queries"])
+    assert {item["passage_id"] for answer in found["queries"] for item in answer["items"]} <= {
+        f"p{n}" for n in range(20)
+    }
+    shown = run("search", index, "--text", "who w1 w7", "-k", 1, "--explain")
+    assert "who w1 w7" in shown
+    assert "certified exact" in shown
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (["search", "{index}"], "give either --queries"),
+        (["search", "{index}", "--text", " "], "empty"),
+        (["search", "{index}", "--text", "who", "--model", "{base}"], "not the config of a railsearch text retriever"),
+        (["index", "build", "{new}", "--model", "{model}"], "give either --items"),
+        (["index", "build", "{new}", "--model", "{model}", "--passages", "{pairs}"], "has no field 'text' in line 1"),
+        (["train", "{recipe}", "--set", "encoder.pool=mean"], "encoder"),
+        (["train", "{recipe}", "--data", "{new}"], "does not exist"),
+    ],
+)
+def test_wrong_commands_say_what_to_do(base: Path, tmp_path: Path, arguments: list[str], message: str) -> None:
+    retriever = make_retriever(base)
+    retriever.save(tmp_path / "model")
+    retriever.build_index(PASSAGES, tmp_path / "index")
+    places = {
+        "index": tmp_path / "index", "model": tmp_path / "model", "base": base, "new": tmp_path / "new",
+        "recipe": write_recipe(tmp_path, base), "pairs": tmp_path / "pairs.jsonl",
+    }  # fmt: skip
+    done = CliRunner().invoke(app, [argument.format(**places) for argument in arguments])
+    assert isinstance(done.exception, Exception)
+    assert message in str(done.exception)
+    assert not (tmp_path / "new").exists()
+
+
+def test_a_recipe_with_a_typo_is_refused(tmp_path: Path) -> None:
+    file = tmp_path / "recipe.toml"
+    file.write_text('[encoder]\nkind = "text"\nbase = "x"\n[training]\nepoch = 3')
+    with pytest.raises(InvalidInputError, match="epoch is not a setting"):
+        read_text_recipe(file)
+    with pytest.raises(InvalidInputError, match=r"encoder\.base is missing|encoder is missing"):
+        TextRecipe()
