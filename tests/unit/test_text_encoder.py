@@ -13,10 +13,11 @@ import torch
 from torch import Tensor
 
 from railsearch.encoders import Pooling, Side, TextEncoder, TokenPlace
-from railsearch.encoders.text_backbone import count_positions, import_transformers, load_backbone, quiet
+from railsearch.encoders.text_backbone import count_positions, load_backbone
 from railsearch.encoders.text_pooling import ParameterisedPooling
 from railsearch.encoders.text_tokens import batches_by_length
 from railsearch.errors import DownloadError, InvalidInputError, ModelFolderError, RailsearchError
+from railsearch.pretrained import import_transformers, quiet
 
 transformers = pytest.importorskip("transformers")
 

@@ -5,15 +5,15 @@ import os
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
-from types import ModuleType
 from typing import TYPE_CHECKING, Any
 
 import torch
 
 from railsearch.data.passage_files import parse_record
 from railsearch.data.passages import checked_text
-from railsearch.errors import InvalidInputError, MissingExtraError, ModelFolderError
+from railsearch.errors import InvalidInputError, ModelFolderError
 from railsearch.inputs import LARGEST_SEED, check_count, check_seed
+from railsearch.pretrained import import_transformers, quiet
 from railsearch.progress import counting
 
 if TYPE_CHECKING:
@@ -179,8 +179,8 @@ def _load(folder: Path, device: torch.device | str) -> "tuple[PreTrainedModel, P
             f"{folder} holds no safetensors weights; save the model again with save_pretrained of a recent "
             "transformers."
         )
-    transformers = _import_transformers()
-    with _quiet(transformers):
+    transformers = import_transformers()
+    with quiet(transformers):
         try:
             model, report = transformers.AutoModelForSeq2SeqLM.from_pretrained(
                 folder, use_safetensors=True, local_files_only=True, trust_remote_code=False, output_loading_info=True
@@ -209,26 +209,3 @@ def _seeded(seed: int, device: torch.device) -> Iterator[None]:
     with torch.random.fork_rng(devices=others, device_type=device.type):
         torch.manual_seed(seed)
         yield
-
-
-@contextmanager
-def _quiet(transformers: ModuleType) -> Iterator[None]:
-    """Keep transformers from drawing bars and warning, and put both back as they were."""
-    log = transformers.utils.logging
-    level, has_bars = log.get_verbosity(), log.is_progress_bar_enabled()
-    log.set_verbosity_error()
-    log.disable_progress_bar()
-    try:
-        yield
-    finally:
-        log.set_verbosity(level)
-        if has_bars:
-            log.enable_progress_bar()
-
-
-def _import_transformers() -> ModuleType:
-    try:
-        import transformers  # noqa: PLC0415  (an extra: only who asks for it needs it)
-    except ImportError as error:
-        raise MissingExtraError("transformers is not installed; pip install 'railsearch[text]'.") from error
-    return transformers

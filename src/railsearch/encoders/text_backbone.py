@@ -1,17 +1,15 @@
 """The pretrained model behind a text encoder: loaded from a folder or built anew, and what has to be known of it."""
 
 import json
-from collections.abc import Iterator
-from contextlib import contextmanager
 from pathlib import Path
-from types import ModuleType
 from typing import TYPE_CHECKING, Any
 
 import torch
 from torch import Generator, Tensor, nn
 
-from railsearch.errors import InvalidInputError, MissingExtraError, ModelFolderError
+from railsearch.errors import InvalidInputError, ModelFolderError
 from railsearch.inputs import is_finite
+from railsearch.pretrained import import_transformers, quiet
 
 if TYPE_CHECKING:
     from transformers import PretrainedConfig, PreTrainedModel, PreTrainedTokenizerFast
@@ -122,30 +120,6 @@ def count_positions(backbone: "PreTrainedModel") -> int | None:
             return module.num_embeddings - (0 if module.padding_idx is None else module.padding_idx + 1)
     count = getattr(backbone.config, "max_position_embeddings", None)
     return count if isinstance(count, int) and count > 0 else None
-
-
-def import_transformers() -> ModuleType:
-    """Import transformers, or say how to install it."""
-    try:
-        import transformers  # noqa: PLC0415  (an extra: only who asks for it needs it)
-    except ImportError as error:
-        raise MissingExtraError("transformers is not installed; pip install 'railsearch[text]'.") from error
-    return transformers
-
-
-@contextmanager
-def quiet(transformers: ModuleType) -> Iterator[None]:
-    """Keep transformers from drawing bars and from warning of weights that are not used, and restore both."""
-    logging = transformers.utils.logging
-    level, has_bars = logging.get_verbosity(), logging.is_progress_bar_enabled()
-    logging.set_verbosity_error()
-    logging.disable_progress_bar()
-    try:
-        yield
-    finally:
-        logging.set_verbosity(level)
-        if has_bars:
-            logging.enable_progress_bar()
 
 
 def _class_of(config: "PretrainedConfig") -> Any:

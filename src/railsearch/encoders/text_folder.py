@@ -11,10 +11,11 @@ import xxhash
 from safetensors import SafetensorError
 from torch import Tensor, nn
 
-from railsearch.encoders.text_backbone import import_transformers, load_tokenizer, quiet
+from railsearch.encoders.text_backbone import load_tokenizer
 from railsearch.encoders.text_settings import TextSettings, TokenPlace
 from railsearch.errors import InvalidInputError, ModelFolderError
 from railsearch.files import describe, new_folder, settled_folder
+from railsearch.pretrained import import_transformers, quiet
 
 if TYPE_CHECKING:
     from transformers import PreTrainedTokenizerFast

@@ -20,8 +20,8 @@ class ParameterisedPooling(nn.Module):
         max_length: the most positions a text has.
         place: which output sums the text up: the first, or in a causal model, where the first knows nothing of what
             follows, the last.
-        generator: of the first weights. Each component begins with a part of the text of its own, softly: the first
-            looks most at the beginning, the last at the end. Components that begin alike hardly grow apart.
+        generator: of the first weights. The first component begins as the mean, each other one with a part of the text
+            of its own, softly, from its beginning to its end: components that begin alike hardly grow apart.
     """
 
     def __init__(
@@ -53,12 +53,12 @@ class ParameterisedPooling(nn.Module):
 
 
 def _soft_parts(num_components: int, max_length: int) -> Tensor:
-    """Logits (P, N) by which each component looks most at one of P equal parts of the longest text."""
-    if num_components == 1:
-        return torch.zeros(1, max_length)
-    centres = (torch.arange(num_components) + 0.5) / num_components  # (P,)
+    """Logits (P, N) by which all but the first component look most at one of P - 1 equal parts of the longest text."""
+    num_parts = num_components - 1
+    centres = (torch.arange(num_parts) + 0.5) / max(1, num_parts)  # (P - 1,)
     positions = (torch.arange(max_length) + 0.5) / max_length  # (N,)
-    return -FIRST_SHARPNESS * (positions - centres[:, None]).square()
+    parts = -FIRST_SHARPNESS * (positions - centres[:, None]).square()  # (P - 1, N)
+    return torch.cat([torch.zeros(1, max_length), parts])  # (P, N)
 
 
 def pool_mean(outputs: Tensor, is_real: Tensor) -> Tensor:

