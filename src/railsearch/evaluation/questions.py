@@ -1,5 +1,7 @@
 """Full-ranking evaluation of a text model: where the right passages of test questions stand, and by which protocol."""
 
+from pathlib import Path
+
 from railsearch.data import QuestionPassages
 from railsearch.errors import InvalidInputError
 from railsearch.evaluation.ranking import Evaluation
@@ -20,6 +22,6 @@ def question_protocol(data: QuestionPassages) -> str:
     """How test questions are ranked, in words."""
     assert data.test is not None
     return (
-        f"{len(data.test):,} test questions of {data.source}, ranked against all {len(data.passages):,} passages; the "
-        "best-placed right passage of each question counts"
+        f"{len(data.test):,} test questions of {Path(data.source).name}, ranked against all {len(data.passages):,} "
+        "passages; the best-placed right passage of each question counts"
     )

@@ -24,7 +24,10 @@ class TextDataConfig(Config):
     layout: PassageLayout = Field(default=PassageLayout.PAIRS, description="how the data lie there")
     generated: str | None = Field(default=None, description="generated questions to train on as well, as JSON lines")
     validation_share: float = Field(
-        default=0.1, ge=0, lt=1, description="of the questions, where the layout has no split of its own"
+        default=0.1,
+        ge=0,
+        lt=1,
+        description="of the training questions, to pick the epoch with, where the data hold out none for that",
     )
     test_share: float = Field(default=0.1, ge=0, lt=1, description="the same, for the test")
 
@@ -96,12 +99,11 @@ def read_recipe_data(recipe: TextRecipe, path: str | Path | None = None) -> Ques
     if place is None:
         raise InvalidInputError("the recipe names no data; set data.path, or pass --data.")
     found = read_passages(place, config.layout)
-    if found.validation is None and found.test is None and (config.validation_share or config.test_share):
+    validation_share = config.validation_share if found.validation is None else 0.0
+    test_share = config.test_share if found.test is None else 0.0
+    if validation_share or test_share:
         found = split_questions(
-            found,
-            validation_share=config.validation_share,
-            test_share=config.test_share,
-            seed=recipe.training.seed,
+            found, validation_share=validation_share, test_share=test_share, seed=recipe.training.seed
         )
     return found if config.generated is None else add_generated(found, config.generated)
 

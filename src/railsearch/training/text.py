@@ -83,6 +83,8 @@ class TextTask:
         self._pairs = data.train.pairs  # (M, 2)
         self._device = next(model.parameters()).device
         num_passages = len(data.passages)
+        if not len(self._pairs):
+            raise InvalidInputError(f"{data.source} has no training questions; give some.")
         if len(torch.unique(self._pairs[:, 1])) < 2:
             raise InvalidInputError(
                 "all training pairs name the same passage, so there is nothing to tell it from; give more passages."
