@@ -78,7 +78,7 @@ def test_evaluate(folder: Path, recommender: Recommender) -> None:
     expected = recommender.evaluate(leave_last_out(random_walks()))
     printed = json.loads(run("evaluate", folder / "model", "--data", folder / "data", "--json"))
     assert printed["metrics"] == expected.metrics == recommender.card.metrics
-    assert (printed["protocol"], printed["num_users"]) == (expected.protocol, 50)
+    assert (printed["protocol"], printed["num_queries"]) == (expected.protocol, 50)
     text = run("evaluate", folder / "model", "--data", folder / "data")
     assert f"protocol: {expected.protocol}" in text
     assert f"{expected.metrics['NDCG@10']:.4f}" in text

@@ -6,19 +6,20 @@ from pathlib import Path
 
 from railsearch import TextRetriever, TextTrainingConfig
 from railsearch.training.loop import train
-from railsearch.training.processes import joined_processes
+from railsearch.training.processes import Processes, joined_processes
 from railsearch.training.text import TextTask
 from tests.tiny_text import make_data
 
-base, out = sys.argv[1:]
-retriever = TextRetriever(
-    base, num_query_components=2, num_item_components=2, max_query_length=12, max_passage_length=12
-)
-model = retriever.model.double()
-# 20 pairs in batches of 9: the last one has two, and the plain loss of each depends on all of its batch.
-config = TextTrainingConfig(epochs=1, batch_size=9, balance_weight=0.1, micro_batch_size=2, learning_rate=1e-3)
-with joined_processes() as processes:
+
+def trained_weights(base: Path, processes: Processes) -> dict[str, object]:
+    """Weights after 20 pairs in batches of 9: the last has two, and each loss depends on all of its batch."""
+    lengths = {"max_query_length": 12, "max_passage_length": 12}
+    model = TextRetriever(base, num_query_components=2, num_item_components=2, **lengths).model.double()
+    config = TextTrainingConfig(epochs=1, batch_size=9, balance_weight=0.1, micro_batch_size=2, learning_rate=1e-3)
     train(TextTask(model, make_data(), config, processes), config, processes=processes)
-    weights = {name: value.tolist() for name, value in model.state_dict().items() if value.is_floating_point()}
-    text = json.dumps({"weights": weights, "num_steps": -(-20 // config.batch_size)})
-    Path(f"{out}-{processes.rank}.json").write_text(text)
+    return {name: value.tolist() for name, value in model.state_dict().items() if value.is_floating_point()}
+
+
+if __name__ == "__main__":
+    with joined_processes() as joined:
+        Path(f"{sys.argv[2]}-{joined.rank}.json").write_text(json.dumps(trained_weights(Path(sys.argv[1]), joined)))

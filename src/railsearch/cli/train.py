@@ -46,13 +46,14 @@ def train(
     The folder of the run gets checkpoints, log.jsonl with one line an epoch, and in the end model/, which
     `Recommender.load` or `TextRetriever.load` reads. A recipe whose encoder is of kind "text" is one of text.
 
-    The same command goes on with a run that was cut short; with more epochs, with one that
-    was done. Several processes train together with torchrun: torchrun --nproc-per-node 2 -m railsearch train ...
+    The same command goes on with a run that was cut short; with more epochs, with one that was done. Several processes
+    train together with torchrun: torchrun --nproc-per-node 2 -m railsearch train ...
 
     Example: railsearch train recipes/ml-1m/hstu-mol.toml --set training.epochs=5
     """
     folder = out or Path("runs") / recipe.resolve().parent.name / recipe.stem
-    is_text = read_toml(recipe).get("encoder", {}).get("kind") == "text"
+    encoder = read_toml(recipe).get("encoder")
+    is_text = isinstance(encoder, dict) and encoder.get("kind") == "text"
     fitted = (_train_text if is_text else _train_recommender)(recipe, changes or [], data, folder, as_json)
     if fitted is None:
         return

@@ -57,7 +57,7 @@ class TextTokens:
             self._check_length(side)
 
     def __reduce__(self) -> tuple[object, ...]:
-        """Copy and pickle by making it anew: a copied tokenizer forgets that special tokens in a text are text."""
+        """Copy by making it anew: a copied tokenizer forgets that special tokens in a text are text."""
         return _make_tokens, (self.tokenizer, self.settings, self.place)
 
     @property
