@@ -17,7 +17,6 @@ from railsearch import MixtureOfLogits, TextRetriever
 from railsearch.evaluation.machine import describe_machine
 from railsearch.evaluation.questions import question_protocol
 from railsearch.index import parse_strategies
-from railsearch.text_retriever import read_recipe_data
 
 DEPTHS = (1, 10, 100)
 DEFAULT = (
@@ -37,7 +36,7 @@ def main() -> None:
     options = parser.parse_args()
 
     retriever = TextRetriever.load(options.model)
-    data = read_recipe_data(retriever.recipe, options.data)
+    data = retriever.test_data(options.data)
     assert data.test is not None
     started = time.perf_counter()
     if options.index.exists():

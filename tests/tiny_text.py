@@ -27,7 +27,13 @@ def make_base(folder: Path, *, kind: str = "bert", dropout: float = 0.0) -> Path
         if kind == "t5":
             model = transformers.T5EncoderModel(
                 transformers.T5Config(
-                    vocab_size=len(vocabulary), d_model=16, num_layers=1, num_heads=2, d_kv=8, d_ff=32, dropout_rate=0.0
+                    vocab_size=len(vocabulary),
+                    d_model=16,
+                    num_layers=1,
+                    num_heads=2,
+                    d_kv=8,
+                    d_ff=32,
+                    dropout_rate=dropout,
                 )
             )
         else:

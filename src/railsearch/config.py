@@ -31,24 +31,24 @@ Settings = TypeVar("Settings", bound=Config)
 
 def read_config(kind: type[Settings], file: str | Path, changes: Iterable[str] = ()) -> Settings:
     """Read settings of a kind from a TOML file, with single ones changed, such as "training.epochs=5"."""
-    content = read_toml(file)
-    for change in changes:
-        _apply(content, change, kind.model_fields)
     try:
-        return kind(**content)
+        return kind(**read_settings(file, changes, sections=kind.model_fields))
     except InvalidInputError as error:
         raise InvalidInputError(f"{file}: {error}") from None
 
 
-def read_toml(file: str | Path) -> dict[str, Any]:
-    """What a TOML file says."""
+def read_settings(file: str | Path, changes: Iterable[str] = (), *, sections: Iterable[str] = ()) -> dict[str, Any]:
+    """What a TOML file says, with single settings changed; nothing is checked."""
     path = Path(file)
     try:
-        return tomllib.loads(path.read_text())
+        content = tomllib.loads(path.read_text())
     except FileNotFoundError:
         raise InvalidInputError(f"{path} does not exist; give a recipe, such as recipes/ml-1m/sasrec.toml.") from None
     except (OSError, UnicodeDecodeError, tomllib.TOMLDecodeError) as error:
         raise InvalidInputError(f"{path} cannot be read as TOML ({error}); repair it.") from error
+    for change in changes:
+        _apply(content, change, sections)
+    return content
 
 
 def _apply(content: dict[str, object], change: str, sections: Iterable[str]) -> None:

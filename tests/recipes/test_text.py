@@ -19,6 +19,7 @@ from railsearch.scoring import compute_item_parts
 from railsearch.similarity import MixtureOfLogits
 from railsearch.training.cached import CachedEncoding
 from railsearch.training.loop import Batch
+from railsearch.training.losses import StepLosses
 from railsearch.training.processes import Processes
 from railsearch.training.text import TextModel, TextTask, draw_hard_negatives, rank_questions, validation_rows
 from tests.recipes.two_text_processes import trained_weights
@@ -49,7 +50,7 @@ def plain_gradients(
     """The loss as the paper writes it, pair by pair, with nothing but autograd."""
     pairs = data.train.pairs[batch].tolist()
     right = {tuple(pair) for pair in data.train.pairs.tolist()}
-    passages = sorted({passage for _, passage in pairs})
+    passages = sorted({*brought, *(passage for _, passage in pairs)})
     encoder, similarity = model.encoder, model.similarity
     queries = encoder(encoder.tokenize([data.train.texts[question] for question, _ in pairs], Side.QUERY), Side.QUERY)
     items = encoder(encoder.tokenize([data.passages[row] for row in passages], Side.PASSAGE), Side.PASSAGE)
@@ -69,14 +70,24 @@ def plain_gradients(
 
 @pytest.mark.parametrize("micro_batch_size", [None, 1, 4])
 @pytest.mark.parametrize("pooling", ["tokens", "parameterised"])
-def test_the_gradient_is_the_plain_one(base: Path, pooling: str, micro_batch_size: int | None) -> None:
+@pytest.mark.parametrize("num_hard_negatives", [0, 1])
+def test_the_gradient_is_the_plain_one(
+    base: Path, num_hard_negatives: int, pooling: str, micro_batch_size: int | None
+) -> None:
     # Question 3 has two right passages, one of which is question 0's: neither may be a negative of the other's.
     data = QuestionPassages.from_pairs([*PAIRS, (PAIRS[3][0], PAIRS[0][1])])
+    named = torch.tensor([[5, 17], [12, 18]])  # of questions in the batch; 17 and 18 are right for none of it
+    data = dataclasses.replace(data, train=dataclasses.replace(data.train, hard_negatives=named))
     retriever = make_retriever(base, pooling=pooling, similarity={"kind": "mixture_of_logits", "gate_dropout": 0.0})
     model = retriever.model.double().train()
-    expected = plain_gradients(model, data, BATCH, balance_weight=0.1)
+    questions = set(data.train.pairs[BATCH, 0].tolist())
+    brought = [passage for question, passage in named.tolist() if question in questions and num_hard_negatives]
+    assert bool(brought) == bool(num_hard_negatives)
+    expected = plain_gradients(model, data, BATCH, brought, balance_weight=0.1)
     model.zero_grad()
-    config = TextTrainingConfig(balance_weight=0.1, micro_batch_size=micro_batch_size)
+    config = TextTrainingConfig(
+        balance_weight=0.1, micro_batch_size=micro_batch_size, num_hard_negatives=num_hard_negatives
+    )
     TextTask(model, data, config).step(Batch(BATCH, BATCH, Generator().manual_seed(0)))
     found = gradients(model)
     assert found.keys() == expected.keys()
@@ -167,33 +178,57 @@ def test_hard_negatives_are_those_of_the_questions_asked() -> None:
     assert draw_hard_negatives(questions, torch.tensor([2]), 2, Generator()).tolist() == [8]
 
 
-def test_hard_negatives_push_a_passage_away(base: Path) -> None:
-    data = make_data()
-    named = torch.tensor([[row, (row + 1) % 20] for row in range(20)])
-    hard = dataclasses.replace(data, train=dataclasses.replace(data.train, hard_negatives=named))
-    losses = []
-    for collection, count in ((data, 0), (hard, 1)):
-        task = TextTask(
-            make_retriever(base, similarity={"kind": "mixture_of_logits", "gate_dropout": 0.0}).model.train(),
-            collection,
-            TextTrainingConfig(num_hard_negatives=count),
-        )
-        losses.append(task.step(Batch(torch.tensor([2, 9]), torch.tensor([2, 9]), Generator())).softmax)
-    assert losses[1] > losses[0]
+class CutError(Exception):
+    """Stands for a kill."""
 
 
 @pytest.mark.parametrize("kind", ["bert", "t5"])
-def test_a_run_that_goes_on_is_one_that_was_never_interrupted(tmp_path: Path, kind: str) -> None:
+def test_a_run_that_goes_on_is_one_that_was_never_interrupted(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, kind: str
+) -> None:
     base = make_base(tmp_path / "base", kind=kind, dropout=0.1)
     data = dataclasses.replace(make_data(), validation=make_data().train.select([1, 2]))
-    settings = {"batch_size": 8, "schedule": "constant", "warmup_share": 0.0, "checkpoint_minutes": 0.0}
-    whole, parts = make_retriever(base), make_retriever(base)
-    whole.fit(data, TextTrainingConfig(epochs=3, **settings))
-    parts.fit(data, TextTrainingConfig(epochs=1, **settings), folder=tmp_path / "run")
-    fresh = make_retriever(base)
-    report = fresh.fit(data, TextTrainingConfig(epochs=3, **settings), folder=tmp_path / "run")
-    assert len(report.epochs) == 3
-    assert fresh.fingerprint == whole.fingerprint != parts.fingerprint
+    config = TextTrainingConfig(epochs=2, batch_size=6, checkpoint_minutes=0.0, micro_batch_size=2)
+    whole, cut, again = (make_retriever(base) for _ in range(3))
+    whole.fit(data, config)
+    step = TextTask.step
+    num_steps = 0
+
+    def step_or_die(task: TextTask, batch: Batch) -> StepLosses:
+        nonlocal num_steps
+        num_steps += 1
+        if num_steps == 7:  # of 8, in the middle of the second epoch
+            raise CutError
+        return step(task, batch)
+
+    monkeypatch.setattr(TextTask, "step", step_or_die)
+    cut.build_index([PAIRS[0][1]])
+    with pytest.raises(CutError):
+        cut.fit(data, config, folder=tmp_path / "run")
+    assert cut.index is None
+    assert cut.fingerprint != whole.fingerprint
+    report = again.fit(data, config, folder=tmp_path / "run")
+    assert num_steps == 9
+    assert len(report.epochs) == 2
+    assert again.fingerprint == whole.fingerprint
+
+
+def test_a_run_folder_refuses_other_data(base: Path, tmp_path: Path) -> None:
+    data = dataclasses.replace(make_data(), validation=make_data().train.select([1, 2]))
+    config = TextTrainingConfig(epochs=1, batch_size=10)
+    make_retriever(base).fit(data, config, folder=tmp_path / "run")
+    hard = dataclasses.replace(data.train, hard_negatives=torch.tensor([[0, 4]]))
+    others = {
+        "hard negatives": dataclasses.replace(data, train=hard),
+        "validation": dataclasses.replace(data, validation=make_data().train.select([1, 3])),
+        "spelling": QuestionPassages.from_pairs([*PAIRS[:-1], (PAIRS[-1][0] + " end", PAIRS[-1][1])]),
+    }
+    for name, other in others.items():
+        with pytest.raises(InvalidInputError, match="holds a run with data"):
+            make_retriever(base).fit(other, config, folder=tmp_path / "run")
+        assert name
+    with pytest.raises(InvalidInputError, match="holds a run with first weights"):
+        make_retriever(base, seed=1).fit(data, config, folder=tmp_path / "run")
 
 
 def test_new_weights_learn_at_their_own_rate(base: Path) -> None:

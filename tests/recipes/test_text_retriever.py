@@ -2,6 +2,7 @@
 
 import dataclasses
 import json
+import shutil
 from pathlib import Path
 
 import pytest
@@ -130,7 +131,7 @@ def test_wrong_calls_say_what_to_do(base: Path, trained: TextRetriever, tmp_path
     with pytest.raises(
         InvalidInputError, match="a cosine compares one component with one but the encoder gives 2 and 3"
     ):
-        make_retriever(base, similarity=CosineConfig()).encode_queries(["who w1"])
+        make_retriever(base, similarity=CosineConfig())
     with pytest.raises(InvalidInputError, match="pooling"):
         make_retriever(base, pooling="max")
     with pytest.raises(InvalidInputError, match="has no test questions"):
@@ -148,6 +149,29 @@ def test_wrong_calls_say_what_to_do(base: Path, trained: TextRetriever, tmp_path
     config.write_text(config.read_text().replace('"temperature": 0.05', '"temperature": 0.06'))
     with pytest.raises(ModelFolderError, match="changed or damaged"):
         TextRetriever.load(tmp_path / "model")
+
+
+def test_the_tokenizer_and_the_architecture_are_of_the_model(base: Path, tmp_path: Path) -> None:
+    plain = make_retriever(base).fingerprint
+    for name, before, after in (
+        ("tokenizer.json", '"w1": ', '"w1_": '),
+        ("config.json", '"num_attention_heads": 2', '"num_attention_heads": 4'),
+    ):
+        other = shutil.copytree(base, tmp_path / name)
+        text = (other / name).read_text()
+        assert text.count(before) == 1
+        (other / name).write_text(text.replace(before, after))
+        assert make_retriever(other).fingerprint != plain
+    assert make_retriever(shutil.copytree(base, tmp_path / "same")).fingerprint == plain
+
+
+def test_no_model_is_tested_on_what_it_was_trained_on(base: Path, tmp_path: Path) -> None:
+    write_recipe(tmp_path, base)
+    retriever = make_retriever(base)
+    retriever.fit(PAIRS, TRAINING)
+    retriever.save(tmp_path / "model")
+    with pytest.raises(InvalidInputError, match="it may have been trained on them"):
+        retriever.test_data(tmp_path / "pairs.jsonl")
 
 
 def write_recipe(folder: Path, base: Path) -> Path:
@@ -201,7 +225,8 @@ def test_from_a_recipe_to_an_answer(base: Path, tmp_path: Path) -> None:
     assert {item["passage_id"] for answer in found["queries"] for item in answer["items"]} <= {
         f"p{n}" for n in range(20)
     }
-    shown = run("search", index, "--text", "who w1 w7", "-k", 1, "--explain")
+    assert "passages a second; 0 of them are longer than 12 tokens" in built["encoding"]
+    shown = run("search", index, "--text", "who w1 w7", "--row", 0, "--row", 0, "-k", 1, "--explain")
     assert "who w1 w7" in shown
     assert "certified exact" in shown
 
@@ -214,7 +239,8 @@ def test_from_a_recipe_to_an_answer(base: Path, tmp_path: Path) -> None:
         (["search", "{index}", "--text", "who", "--model", "{base}"], "not the config of a railsearch text retriever"),
         (["index", "build", "{new}", "--model", "{model}"], "give either --items"),
         (["index", "build", "{new}", "--model", "{model}", "--passages", "{pairs}"], "has no field 'text' in line 1"),
-        (["train", "{recipe}", "--set", "encoder.pool=mean"], "encoder"),
+        (["train", "{recipe}", "--set", "encoder.pool=mean"], "pool is not a setting"),
+        (["train", "{recipe}", "--set", "encoder.kind=bert"], "choose from: sasrec, hstu, text"),
         (["train", "{recipe}", "--data", "{new}"], "does not exist"),
     ],
 )

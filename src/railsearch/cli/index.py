@@ -2,6 +2,7 @@
 
 import dataclasses
 import json
+import time
 from pathlib import Path
 from typing import Annotated
 
@@ -20,6 +21,7 @@ from railsearch.cli.options import (
     OptionalItemsFile,
 )
 from railsearch.data import read_array, read_items, read_passage_texts
+from railsearch.encoders import Side
 from railsearch.errors import InvalidInputError
 from railsearch.index import Index, Precision
 from railsearch.similarity import load_similarity
@@ -71,8 +73,13 @@ def build(
             raise InvalidInputError("--ids and --metadata go with --items; passages have their ids in their own file.")
         retriever = TextRetriever.load(model)
         texts = read_passage_texts(passages)
+        started = time.perf_counter()
         built = retriever.build_index(texts, index, precision=precision, show_progress=False if as_json else None)
-        _report(built, as_json)
+        seconds = time.perf_counter() - started
+        encoder = retriever.model.encoder
+        num_cut = encoder.count_cut(list(texts.values()), Side.PASSAGE)
+        encoding = f"{len(texts) / seconds:,.0f} passages a second; {num_cut:,} of them are longer than "
+        _report(built, as_json, {"encoding": f"{encoding}{encoder.max_passage_length} tokens and lost their end"})
         return
     assert items is not None
     batches = read_items(items, ids=ids, metadata=metadata, id_column=id_column, embedding_column=embedding_column)
@@ -167,8 +174,8 @@ def info(
     _report(Index.open(index, version=version), as_json)
 
 
-def _report(index: Index, as_json: bool) -> None:
-    described = index.describe()
+def _report(index: Index, as_json: bool, more: dict[str, str] | None = None) -> None:
+    described = {**index.describe(), **(more or {})}
     if as_json:
         print(json.dumps(described, indent=2))
         return

@@ -15,7 +15,7 @@ from railsearch.cli.options import Json
 from railsearch.data import leave_last_out, read_prepared
 from railsearch.errors import InvalidInputError
 from railsearch.recommender import Recommender
-from railsearch.text_retriever import TextRetriever, is_retriever_folder, read_recipe_data
+from railsearch.text_retriever import TextRetriever, holds_retriever
 
 ModelFolder = Annotated[
     Path, typer.Argument(help="A model folder, such as runs/ml-1m/hstu-mol/model.", show_default=False)
@@ -81,11 +81,9 @@ def evaluate(
 
     Example: railsearch evaluate runs/ml-1m/hstu-mol/model --data data/ml-1m
     """
-    if is_retriever_folder(model):
+    if holds_retriever(model):
         retriever = TextRetriever.load(model)
-        evaluation = retriever.evaluate(
-            read_recipe_data(retriever.recipe, data), show_progress=False if as_json else None
-        )
+        evaluation = retriever.evaluate(retriever.test_data(data), show_progress=False if as_json else None)
     else:
         recommender = Recommender.load(model)
         split = leave_last_out(read_prepared(data), has_validation=recommender.recipe.split.has_validation)

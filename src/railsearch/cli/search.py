@@ -102,7 +102,7 @@ def search(
             answers = [{**answer, "text": text[own]} for answer, own in zip(answers, rows, strict=True)]
         print(json.dumps({"index": str(opened.path), "version": opened.version, "queries": answers}, indent=2))
     else:
-        titles = {own: f"query {own}" if not text else text[own] for own in rows}
+        titles = [text[own] if text else f"query {own}" for own in rows]
         _print(result, titles, explanations, len(opened), Console(markup=False))
 
 
@@ -132,13 +132,13 @@ def _as_json(result: SearchResult, rows: list[int], explanations: list[Explanati
 
 def _print(
     result: SearchResult,
-    titles: dict[int, str],
+    titles: list[str],
     explanations: list[Explanation | None],
     num_items: int,
     console: Console,
 ) -> None:
     by_query = _by_query(result)
-    for place, (title, explanation) in enumerate(zip(titles.values(), explanations, strict=True)):
+    for place, (title, explanation) in enumerate(zip(titles, explanations, strict=True)):
         own = by_query.get(place, result.to_frame()[:0].drop("query"))
         table = Table(title=Text(title), title_justify="left")
         for name in own.columns:

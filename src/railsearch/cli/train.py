@@ -10,16 +10,19 @@ from rich.console import Console
 
 from railsearch.cli.options import Json
 from railsearch.cli.recommend import print_metrics
-from railsearch.config import read_toml
+from railsearch.config import read_settings
 from railsearch.data import read_prepared
 from railsearch.errors import InvalidInputError
 from railsearch.recommender import Recommender, read_recipe
-from railsearch.text_retriever import TextRetriever, read_recipe_data, read_text_recipe
+from railsearch.text_retriever import TextRetriever, check_target, read_text_recipe, read_training_data
 from railsearch.training.processes import joined_processes
+
+ENCODERS = ("sasrec", "hstu", "text")
 
 
 def train(
     recipe: Annotated[Path, typer.Argument(help="A recipe, such as recipes/ml-1m/sasrec.toml.", show_default=False)],
+    *,
     changes: Annotated[
         list[str] | None,
         typer.Option(
@@ -39,6 +42,9 @@ def train(
         Path | None,
         typer.Option(help="The folder of the run.", show_default="runs/, and the recipe's folder and name"),
     ] = None,
+    allow_download: Annotated[
+        bool, typer.Option("--allow-download", help="Fetch a language model by its name from the Hugging Face Hub.")
+    ] = False,
     as_json: Json = False,
 ) -> None:
     """Train a recommender or a text retriever by a recipe, measure it on what is held out for the test, and save it.
@@ -52,9 +58,11 @@ def train(
     Example: railsearch train recipes/ml-1m/hstu-mol.toml --set training.epochs=5
     """
     folder = out or Path("runs") / recipe.resolve().parent.name / recipe.stem
-    encoder = read_toml(recipe).get("encoder")
-    is_text = isinstance(encoder, dict) and encoder.get("kind") == "text"
-    fitted = (_train_text if is_text else _train_recommender)(recipe, changes or [], data, folder, as_json)
+    fitted: Recommender | TextRetriever | None
+    if _is_text(recipe, changes or []):
+        fitted = _train_text(recipe, changes or [], data, folder, as_json, allow_download=allow_download)
+    else:
+        fitted = _train_recommender(recipe, changes or [], data, folder, as_json)
     if fitted is None:
         return
     fitted.save(folder / "model", overwrite=True)
@@ -64,9 +72,21 @@ def train(
         print(json.dumps({**dataclasses.asdict(card), "model": str(folder / "model")}, indent=2))
         return
     console = Console(markup=False, soft_wrap=True)
-    print_metrics(card.metrics, card.protocol, console)
+    if card.metrics:
+        print_metrics(card.metrics, card.protocol, console)
     console.print(f"epoch {card.best_epoch} of {card.num_epochs}, picked by {card.picked_by}", highlight=False)
     console.print(f"saved: {folder / 'model'}", highlight=False)
+
+
+def _is_text(recipe: Path, changes: list[str]) -> bool:
+    """Whether a recipe is one of text: its encoder says so, or has a base, which only those of text have."""
+    encoder = read_settings(recipe, changes).get("encoder", {})
+    if not isinstance(encoder, dict):
+        raise InvalidInputError(f"{recipe}: encoder is {encoder!r}; make it a section, [encoder].")
+    kind = encoder.get("kind", "text" if "base" in encoder else "sasrec")
+    if kind not in ENCODERS:
+        raise InvalidInputError(f"{recipe}: encoder.kind is {kind!r}; choose from: {', '.join(ENCODERS)}.")
+    return bool(kind == "text")
 
 
 def _train_recommender(
@@ -86,12 +106,13 @@ def _train_recommender(
 
 
 def _train_text(
-    recipe: Path, changes: list[str], data: Path | None, folder: Path, as_json: bool
+    recipe: Path, changes: list[str], data: Path | None, folder: Path, as_json: bool, *, allow_download: bool
 ) -> TextRetriever | None:
     """The retriever in the first process; None in the others."""
     chosen = read_text_recipe(recipe, changes)
-    collection = read_recipe_data(chosen, data)
-    retriever = TextRetriever.from_recipe(chosen)
+    check_target(folder / "model", overwrite=True)
+    collection = read_training_data(chosen, data)
+    retriever = TextRetriever.from_recipe(chosen, allow_download=allow_download)
     with joined_processes() as processes:
         retriever.fit(collection, folder=folder, processes=processes, show_progress=False if as_json else None)
         return retriever if processes.is_first else None

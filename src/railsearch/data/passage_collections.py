@@ -112,7 +112,7 @@ def read_beir(path: str | Path, *, show_progress: bool | None = None) -> Questio
     with open_folder(path, show_progress=show_progress) as folder:
         corpus = CorpusBuilder()
         for record in folder.records("corpus.jsonl"):
-            add_passage(corpus, record, record.id("_id"), _beir_passage(record))
+            add_passage(corpus, record, record.id("_id"), record.titled_text())
         questions: dict[str, str] = {}
         for record in folder.records("queries.jsonl"):
             if questions.setdefault(record.id("_id"), record.text("text")) != record.text("text"):
@@ -123,13 +123,6 @@ def read_beir(path: str | Path, *, show_progress: bool | None = None) -> Questio
         splits = {name: _beir_labels(folder, f"qrels/{name}.tsv", corpus, questions) for name in names}
     train = splits.get("train", QuestionsBuilder())
     return assemble(corpus, train=train, validation=splits.get("dev"), test=splits.get("test"), source=str(path))
-
-
-def _beir_passage(record: Record) -> str:
-    """The title and the text, of which one may be empty."""
-    parts = [record.fields.get("title"), record.value("text")]
-    texts = [checked_text(part, "passage", record.place) for part in parts if part not in (None, "")]
-    return checked_text(" ".join(texts), "passage", record.place)
 
 
 def _beir_labels(folder: Folder, name: str, corpus: CorpusBuilder, questions: dict[str, str]) -> QuestionsBuilder:

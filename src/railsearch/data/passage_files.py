@@ -51,6 +51,14 @@ class Record:
         """The id in a field: text or a whole number."""
         return _as_id(self.value(name), name, self.place)
 
+    def titled_text(self) -> str:
+        """The title, if there is one, and the text, a space between; one of the two may be empty."""
+        parts = [self.fields.get("title"), self.value("text")]
+        texts = [part for part in parts if part is not None and not (isinstance(part, str) and not part.strip())]
+        return checked_text(
+            " ".join(checked_text(part, "passage", self.place) for part in texts), "passage", self.place
+        )
+
     def texts(self, name: str) -> list[str]:
         """The texts in a list; none is empty."""
         return [checked_text(value, name, self.place) for value in self._list(name)]

@@ -17,8 +17,7 @@ def read_passage_texts(path: str | Path, *, show_progress: bool | None = None) -
         passage_id = str(number) if name is None else record.id(name)
         if passage_id in passages:
             raise InvalidInputError(f"id {passage_id!r} in {record.place} is there already; give each passage its own.")
-        title = record.text("title") if record.fields.get("title") else ""
-        passages[passage_id] = f"{title} {record.text('text')}".strip()
+        passages[passage_id] = record.titled_text()
     if not passages:
         raise InvalidInputError(f"{path} holds no passages; give at least one.")
     return passages

@@ -5,6 +5,16 @@ from railsearch.encoders.histories import Histories
 from railsearch.encoders.hstu import HSTU
 from railsearch.encoders.sasrec import SASRec
 from railsearch.encoders.text import TextEncoder
-from railsearch.encoders.text_settings import Pooling, Side, TokenPlace
+from railsearch.encoders.text_settings import Pooling, Side, TextSettings, TokenPlace
 
-__all__ = ["HSTU", "Histories", "Pooling", "SASRec", "SequenceEncoder", "Side", "TextEncoder", "TokenPlace"]
+__all__ = [
+    "HSTU",
+    "Histories",
+    "Pooling",
+    "SASRec",
+    "SequenceEncoder",
+    "Side",
+    "TextEncoder",
+    "TextSettings",
+    "TokenPlace",
+]

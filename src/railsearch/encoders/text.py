@@ -1,13 +1,15 @@
 """A pretrained language model as encoder of texts: each text becomes P components (the paper's section 5 and A.2)."""
 
 import copy
+import json
 import logging
 import time
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Self
 
 import torch
+import xxhash
 from torch import Generator, Tensor, nn
 
 from railsearch.encoders.text_backbone import (
@@ -40,6 +42,10 @@ FIRST_NOISE = 0.5
 MiniLM all components of a text were the same."""
 TEXTS_PER_CHUNK = 8192
 """Tokenized and sorted by length at a time, so that token ids of a large corpus are never all in memory."""
+CHARACTERS_PER_CHUNK = 2**22
+"""The same for long texts, whose tokens take some twenty times their own room before they are cut off."""
+UNTRUE_OF_COPIES = {"_name_or_path", "transformers_version", "architectures"}
+"""What a Hugging Face config says of where a model came from."""
 LONG_ENCODE = 1.0
 """Seconds, from which on it is worth a line in the log."""
 
@@ -153,6 +159,18 @@ class TextEncoder(nn.Module):
         settings: dict[str, ConfigValue] = self._settings.model_dump(mode="json")
         return settings
 
+    @property
+    def identity(self) -> dict[str, ConfigValue]:
+        """What makes the encoder give the vectors that it gives, beside its weights; neither paths nor versions."""
+        config = config_of(self.backbone)
+        architecture = {name: value for name, value in config.items() if name not in UNTRUE_OF_COPIES}
+        digests = {
+            "backbone": xxhash.xxh3_128_hexdigest(json.dumps(architecture, sort_keys=True).encode()),
+            "tokenizer": xxhash.xxh3_128_hexdigest(self._tokens.tokenizer.backend_tokenizer.to_str().encode()),
+        }
+        settings = self._settings.model_dump(mode="json", exclude={"base", "seed"})
+        return {**settings, "token_place": self.token_place.value, **digests}
+
     def pretrained_names(self) -> set[str]:
         """Name the parameters that came with the pretrained model; all others are new and may learn faster."""
         return {name for name, _ in self.named_parameters() if name.split(".")[0] in {"backbone", "passage_backbone"}}
@@ -160,6 +178,11 @@ class TextEncoder(nn.Module):
     def tokenize(self, texts: Sequence[str], side: Side) -> list[list[int]]:
         """Give token ids, special and aggregation tokens in place; a text too long for its side loses its end."""
         return self._tokens.tokenize(texts, as_choice(Side, side, name="side"))
+
+    def count_cut(self, texts: Sequence[str], side: Side) -> int:
+        """How many of the texts are too long for their side, and lose their end."""
+        side = as_choice(Side, side, name="side")
+        return sum(self._tokens.count_cut(texts[first:last], side) for first, last in _chunks(texts))
 
     def forward(self, tokens: Sequence[Sequence[int]], side: Side) -> Tensor:
         """Encode what `tokenize` gave for the same side: components (B, P, D), of whatever length they come out."""
@@ -197,8 +220,8 @@ class TextEncoder(nn.Module):
         self.eval()
         try:
             with counting(f"encoding {side} texts", len(texts), is_shown=show_progress) as count:
-                for first in range(0, len(texts), TEXTS_PER_CHUNK):
-                    tokens = self.tokenize(texts[first : first + TEXTS_PER_CHUNK], side)
+                for first, last in _chunks(texts):
+                    tokens = self.tokenize(texts[first:last], side)
                     for rows in batches_by_length([len(ids) for ids in tokens], tokens_per_batch=tokens_per_batch):
                         found = self([tokens[row] for row in rows], side)  # (b, P, D)
                         components[first + torch.tensor(rows)] = found.float().cpu()
@@ -257,6 +280,18 @@ class TextEncoder(nn.Module):
             nn.functional.embedding(numbers.clamp(min=0), self.aggregation_embeddings),
             table(ids.masked_fill(is_ours, 0)),
         )
+
+
+def _chunks(texts: Sequence[str]) -> Iterator[tuple[int, int]]:
+    """Where chunks begin and end: so many texts or characters, and at least one text."""
+    first = size = 0
+    for row, text in enumerate(texts):
+        if row > first and (row - first == TEXTS_PER_CHUNK or size + len(text) > CHARACTERS_PER_CHUNK):
+            yield first, row
+            first, size = row, 0
+        size += len(text)
+    if first < len(texts):
+        yield first, len(texts)
 
 
 @torch.no_grad()

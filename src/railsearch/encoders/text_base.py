@@ -60,14 +60,16 @@ def _find_on_hub(name: str, *, allow_download: bool) -> Path:
             ) from error
         raise ModelFolderError(
             f"{name} is neither a folder nor in the local Hugging Face cache, and downloads are off; "
-            "give a folder, or pass allow_download=True."
+            "give a folder, or pass allow_download=True (railsearch train --allow-download)."
         ) from error
 
 
 def _check(folder: Path) -> Path:
     """Refuse what transformers would explain badly or unpickle."""
-    if str(_read_config(folder / "config.json").get("format", "")).startswith("railsearch."):
-        raise ModelFolderError(f"{folder} was written by railsearch; read it with TextEncoder.load.")
+    written_as = str(_read_config(folder / "config.json").get("format", ""))
+    if written_as.startswith("railsearch."):
+        reader = "TextRetriever.load" if written_as.endswith("retriever") else "TextEncoder.load"
+        raise ModelFolderError(f"{folder} was written by railsearch; read it with {reader}.")
     if not any(folder.glob("*.safetensors")):
         pickled = " only pickled ones, which can run code when they are read" if any(folder.glob("*.bin")) else ""
         raise ModelFolderError(

@@ -46,7 +46,7 @@ class TextSettings(Config):
     shares_backbone: bool = True
     max_query_length: int = Field(default=64, ge=1)
     max_passage_length: int = Field(default=256, ge=1)
-    seed: int = Field(default=0, ge=0, le=LARGEST_SEED)
+    seed: int = Field(default=0, ge=0, le=LARGEST_SEED, description="of the first weights that are new")
 
     def num_components(self, side: Side) -> int:
         """How many vectors a text of this side becomes."""

@@ -76,7 +76,7 @@ class TextTokens:
         check_texts(texts)
         aggregation = self.aggregation_ids[side]
         front, end = (aggregation, []) if self.place is TokenPlace.FRONT else ([], aggregation)
-        room = self.settings.max_length(side) - len(aggregation) - len(self._prefix) - len(self._suffix)
+        room = self._room(side)
         rows = []
         for row, encoding in enumerate(self._backend.encode_batch_fast(list(texts), add_special_tokens=False)):
             ids = encoding.ids
@@ -87,6 +87,12 @@ class TextTokens:
                 raise InvalidInputError(f"texts[{row}] is {texts[row][:40]!r}, of which no token is left; drop it.")
             rows.append(tokens)
         return rows
+
+    def count_cut(self, texts: Sequence[str], side: Side) -> int:
+        """How many of the texts do not fit whole."""
+        check_texts(texts)
+        encodings = self._backend.encode_batch_fast(list(texts), add_special_tokens=False)
+        return sum(len(encoding.ids) > self._room(side) for encoding in encodings)
 
     def check(self, tokens: Sequence[Sequence[int]], side: Side) -> None:
         """Check that token ids are what `tokenize` gives for this side."""
@@ -104,6 +110,11 @@ class TextTokens:
                     f"tokens[{row}] lacks the aggregation tokens of the {side} side at its {self.place}; "
                     f"make it with tokenize(texts, {side!r})."
                 )
+
+    def _room(self, side: Side) -> int:
+        """How many tokens of a text itself fit."""
+        own = len(self.aggregation_ids[side]) + len(self._prefix) + len(self._suffix)
+        return self.settings.max_length(side) - own
 
     def _find_aggregation_ids(self) -> dict[Side, list[int]]:
         vocabulary, names = self.tokenizer.get_vocab(), aggregation_names(self.settings)

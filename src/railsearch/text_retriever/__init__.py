@@ -1,13 +1,13 @@
 """The front door for text: fit on questions and passages, index passages, search them, save and load."""
 
-from railsearch.text_retriever.folder import is_retriever_folder
+from railsearch.text_retriever.folder import check_target, holds_retriever
 from railsearch.text_retriever.recipe import (
     TextDataConfig,
     TextEncoderConfig,
     TextMixtureConfig,
     TextRecipe,
-    read_recipe_data,
     read_text_recipe,
+    read_training_data,
 )
 from railsearch.text_retriever.retriever import TextRetriever, load_for_index
 
@@ -17,8 +17,9 @@ __all__ = [
     "TextMixtureConfig",
     "TextRecipe",
     "TextRetriever",
-    "is_retriever_folder",
+    "check_target",
+    "holds_retriever",
     "load_for_index",
-    "read_recipe_data",
     "read_text_recipe",
+    "read_training_data",
 ]

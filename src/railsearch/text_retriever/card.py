@@ -1,14 +1,21 @@
 """The model card of a text retriever: what it was trained on and how, and how good it was by which protocol."""
 
+import json
 import platform
 from dataclasses import dataclass, field
 
 import torch
+import xxhash
 
-from railsearch.data import QuestionPassages
+from railsearch.data import QuestionPassages, Questions
 from railsearch.evaluation import Evaluation
 from railsearch.text_retriever.recipe import TextRecipe
 from railsearch.training import FitReport
+
+
+def questions_digest(questions: Questions) -> str:
+    """The name of a set of questions."""
+    return xxhash.xxh3_128_hexdigest(json.dumps(sorted(questions.texts)).encode())
 
 
 @dataclass(frozen=True, slots=True)
@@ -19,6 +26,8 @@ class TextCard:
     num_passages: int
     num_questions: int
     num_pairs: int
+    tested_on: str | None
+    """A digest of the test questions, by which they are known again; None where there are none."""
     best_epoch: int
     num_epochs: int
     picked_by: str
@@ -32,22 +41,29 @@ class TextCard:
 
     @classmethod
     def of(
-        cls, data: QuestionPassages, recipe: TextRecipe, report: FitReport, evaluation: Evaluation | None
+        cls,
+        data: QuestionPassages,
+        recipe: TextRecipe,
+        report: FitReport,
+        evaluation: Evaluation | None,
+        *,
+        num_ranked: int,
     ) -> "TextCard":
-        """Gather what is known when training is done."""
+        """Gather what is known when training is done; `num_ranked` passages were ranked by each validation."""
         training = recipe.training
-        among = "all passages" if training.validation_passages is None else f"{training.validation_passages} others"
         return cls(
             source=data.source,
             num_passages=len(data.passages),
             num_questions=len(data.train),
             num_pairs=len(data.train.pairs),
+            tested_on=None if data.test is None else questions_digest(data.test),
             best_epoch=report.best_epoch,
             num_epochs=len(report.epochs),
             picked_by=(
                 "being the last"
                 if data.validation is None
-                else f"{training.metric} of {len(data.validation):,} validation questions, ranked among {among}"
+                else f"{training.metric} of {len(data.validation):,} validation questions, ranked among "
+                f"{num_ranked:,} of the passages"
             ),
             validation=report.best.validation,
             metrics={} if evaluation is None else evaluation.metrics,
@@ -65,6 +81,7 @@ class TextCard:
         )
         versions = ", ".join(f"{name} {version}" for name, version in self.versions.items())
         figures = "\n".join(f"| {name} | {value:.4f} |" for name, value in self.metrics.items())
+        table = f" With its weights:\n\n| metric | test |\n|---|---|\n{figures}" if figures else ""
         return f"""# {recipe.encoder.base} with {recipe.similarity.kind}
 
 A text retriever by railsearch: it takes a question and ranks the passages that answer it.
@@ -74,11 +91,7 @@ A text retriever by railsearch: it takes a question and ranks the passages that 
 
 ## Quality
 Protocol: {self.protocol}.
-Epoch {self.best_epoch} of {self.num_epochs}, picked by {self.picked_by}. With its weights:
-
-| metric | test |
-|---|---|
-{figures}
+Epoch {self.best_epoch} of {self.num_epochs}, picked by {self.picked_by}.{table}
 
 ## Training
 {self.seconds:,.0f} seconds; seed {self.seed}; {versions}.

@@ -37,14 +37,7 @@ class SavedRetriever:
 
 def write_retriever_folder(saved: SavedRetriever, target: Path, *, overwrite: bool) -> None:
     """Write the folder; a kill at any moment leaves the old one or the new one."""
-    current = settled_folder(target)
-    if current.exists() and not overwrite:
-        raise InvalidInputError(f"{target} exists already; choose another path or pass overwrite=True.")
-    if current.exists() and not is_retriever_folder(current):
-        raise InvalidInputError(
-            f"{target} holds other files than a railsearch text retriever, and will not be replaced; choose another "
-            "path."
-        )
+    check_target(target, overwrite=overwrite)
     config: dict[str, Any] = {
         "format": FORMAT,
         "format_version": FORMAT_VERSION,
@@ -64,6 +57,20 @@ def write_retriever_folder(saved: SavedRetriever, target: Path, *, overwrite: bo
         raise ModelFolderError(f"{target} cannot be written ({error}); nothing was changed.") from error
 
 
+def check_target(target: Path, *, overwrite: bool) -> None:
+    """Refuse to write where something is that must not be replaced."""
+    current = settled_folder(target)
+    if current.exists() and not overwrite:
+        raise InvalidInputError(f"{target} exists already; choose another path or pass overwrite=True.")
+    if current.exists() and not (
+        holds_retriever(current) and not {entry.name for entry in current.iterdir()} - ENTRIES
+    ):
+        raise InvalidInputError(
+            f"{target} holds other files than a railsearch text retriever, and will not be replaced; choose another "
+            "path."
+        )
+
+
 def read_retriever_folder(path: Path) -> SavedRetriever:
     """Read a folder, on the CPU and ready to search with; refuse what is damaged or foreign."""
     folder = settled_folder(path)
@@ -80,13 +87,10 @@ def read_retriever_folder(path: Path) -> SavedRetriever:
     return SavedRetriever(model, recipe, card, str(config["fingerprint"]))
 
 
-def is_retriever_folder(folder: Path) -> bool:
-    """Whether a folder holds a text retriever that we wrote, and nothing else."""
-    folder = settled_folder(folder)
-    if not folder.is_dir() or {file.name for file in folder.iterdir()} - ENTRIES:
-        return False
+def holds_retriever(folder: Path) -> bool:
+    """Whether a folder says that it holds a text retriever."""
     try:
-        _read_config(folder)
+        _read_config(settled_folder(folder))
     except ModelFolderError:
         return False
     return True

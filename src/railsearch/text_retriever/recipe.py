@@ -2,14 +2,14 @@
 
 from collections.abc import Iterable
 from pathlib import Path
-from typing import Annotated, Literal
+from typing import Annotated, Literal, Self
 
-from pydantic import Field
+from pydantic import Field, model_validator
 from torch import nn
 
 from railsearch.config import Config, read_config
 from railsearch.data import PassageLayout, QuestionPassages, add_generated, read_passages, split_questions
-from railsearch.encoders import Pooling, TextEncoder, TokenPlace
+from railsearch.encoders import TextEncoder, TextSettings
 from railsearch.errors import InvalidInputError
 from railsearch.inputs import LARGEST_SEED
 from railsearch.similarity import CosineConfig, DotProduct, GateInput, MixtureOfLogits, Projection, Similarity
@@ -30,9 +30,12 @@ class TextDataConfig(Config):
         description="of the training questions, to pick the epoch with, where the data hold out none for that",
     )
     test_share: float = Field(default=0.1, ge=0, lt=1, description="the same, for the test")
+    split_seed: int = Field(
+        default=0, ge=0, le=LARGEST_SEED, description="which questions are held out, whatever the training's seed"
+    )
 
 
-class TextEncoderConfig(Config):
+class TextEncoderConfig(TextSettings):
     """A pretrained language model; see `railsearch.encoders.TextEncoder`.
 
     >>> TextEncoderConfig(base="models/minilm").num_query_components
@@ -40,14 +43,6 @@ class TextEncoderConfig(Config):
     """
 
     kind: Literal["text"] = "text"
-    base: str
-    num_query_components: int = Field(default=4, ge=1)
-    num_item_components: int = Field(default=4, ge=1)
-    pooling: Pooling = Pooling.TOKENS
-    token_place: TokenPlace | None = None
-    shares_backbone: bool = True
-    max_query_length: int = Field(default=64, ge=1)
-    max_passage_length: int = Field(default=256, ge=1)
 
 
 class TextMixtureConfig(Config):
@@ -79,6 +74,17 @@ class TextRecipe(Config):
     similarity: TextSimilarityConfig = TextMixtureConfig()
     training: TextTrainingConfig = TextTrainingConfig()
 
+    @model_validator(mode="after")
+    def _check_components(self) -> Self:
+        self.encoder.check_pooling()
+        counts = (self.encoder.num_query_components, self.encoder.num_item_components)
+        if isinstance(self.similarity, CosineConfig) and counts != (1, 1):
+            raise InvalidInputError(
+                f"a cosine compares one component with one but the encoder gives {counts[0]} and {counts[1]}; set "
+                "num_query_components and num_item_components to 1."
+            )
+        return self
+
 
 def read_text_recipe(file: str | Path, changes: Iterable[str] = ()) -> TextRecipe:
     """Read a recipe, with single settings changed, such as "training.epochs=5"; unknown settings are errors.
@@ -92,8 +98,17 @@ def read_text_recipe(file: str | Path, changes: Iterable[str] = ()) -> TextRecip
     return read_config(TextRecipe, file, changes)
 
 
-def read_recipe_data(recipe: TextRecipe, path: str | Path | None = None) -> QuestionPassages:
-    """The data that a recipe names, or that lie elsewhere; questions are held out where none are."""
+def read_training_data(recipe: TextRecipe, path: str | Path | None = None) -> QuestionPassages:
+    """The data that a recipe names, or that lie elsewhere; questions are held out where none are.
+
+    Generated questions join those to train on.
+    """
+    found = read_split_data(recipe, path)
+    return found if recipe.data.generated is None else add_generated(found, recipe.data.generated)
+
+
+def read_split_data(recipe: TextRecipe, path: str | Path | None = None) -> QuestionPassages:
+    """The same, without generated questions."""
     config = recipe.data
     place = config.path if path is None else path
     if place is None:
@@ -101,35 +116,25 @@ def read_recipe_data(recipe: TextRecipe, path: str | Path | None = None) -> Ques
     found = read_passages(place, config.layout)
     validation_share = config.validation_share if found.validation is None else 0.0
     test_share = config.test_share if found.test is None else 0.0
-    if validation_share or test_share:
-        found = split_questions(
-            found, validation_share=validation_share, test_share=test_share, seed=recipe.training.seed
-        )
-    return found if config.generated is None else add_generated(found, config.generated)
+    if len(found.train) and (validation_share or test_share):
+        found = split_questions(found, validation_share=validation_share, test_share=test_share, seed=config.split_seed)
+    return found
 
 
 def build_text_model(recipe: TextRecipe, *, allow_download: bool = False) -> TextModel:
     """The model that a recipe describes: pretrained weights, and new ones in their first state."""
     settings = recipe.encoder.model_dump(exclude={"kind", "base"})
-    encoder = TextEncoder.from_pretrained(
-        recipe.encoder.base, seed=recipe.training.seed, allow_download=allow_download, **settings
-    )
+    encoder = TextEncoder.from_pretrained(recipe.encoder.base, allow_download=allow_download, **settings)
     return TextModel(encoder=encoder, similarity=build_text_similarity(recipe, dim=encoder.dim))
 
 
 def build_text_similarity(recipe: TextRecipe, *, dim: int) -> Similarity:
     """The similarity that a recipe describes, for components of so many values."""
-    counts = (recipe.encoder.num_query_components, recipe.encoder.num_item_components)
     if isinstance(recipe.similarity, CosineConfig):
-        if counts != (1, 1):
-            raise InvalidInputError(
-                f"a cosine compares one component with one but the encoder gives {counts[0]} and {counts[1]}; set "
-                "num_query_components and num_item_components to 1."
-            )
         return DotProduct(dim=dim, cosine=True, temperature=recipe.similarity.temperature)
     mixture = MixtureOfLogits(
-        num_query_components=counts[0],
-        num_item_components=counts[1],
+        num_query_components=recipe.encoder.num_query_components,
+        num_item_components=recipe.encoder.num_item_components,
         component_dim=dim,
         temperature=recipe.similarity.temperature,
         query_projection=Projection.READY,
@@ -137,7 +142,7 @@ def build_text_similarity(recipe: TextRecipe, *, dim: int) -> Similarity:
         gate_inputs=[GateInput.PAIR],
         gate_dim=recipe.similarity.gate_dim,
         gate_dropout=recipe.similarity.gate_dropout,
-        seed=(recipe.training.seed + 1) % LARGEST_SEED,
+        seed=(recipe.encoder.seed + 1) % LARGEST_SEED,
     )
     assert mixture.gate.pair is not None
     last = mixture.gate.pair.output

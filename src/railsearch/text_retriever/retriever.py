@@ -1,5 +1,6 @@
 """TextRetriever: from questions and passages to answers with a certificate, by one object that can be saved."""
 
+import json
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Self
@@ -7,7 +8,7 @@ from typing import Self
 import xxhash
 from torch import Tensor
 
-from railsearch.data import QuestionPassages
+from railsearch.data import QuestionPassages, read_passages
 from railsearch.encoders import Pooling, TokenPlace
 from railsearch.encoders.text_tokens import check_texts
 from railsearch.errors import FingerprintError, InvalidInputError
@@ -17,13 +18,14 @@ from railsearch.inputs import as_choice, as_path, check_count
 from railsearch.progress import counting
 from railsearch.similarity import CosineConfig
 from railsearch.similarity.fingerprints import compute_fingerprint
-from railsearch.text_retriever.card import TextCard
+from railsearch.text_retriever.card import TextCard, questions_digest
 from railsearch.text_retriever.folder import SavedRetriever, read_retriever_folder, write_retriever_folder
 from railsearch.text_retriever.recipe import (
     TextEncoderConfig,
     TextMixtureConfig,
     TextRecipe,
     build_text_model,
+    read_split_data,
 )
 from railsearch.training import FitReport, TextTrainingConfig
 from railsearch.training.loop import train
@@ -77,7 +79,7 @@ class TextRetriever:
             max_query_length: tokens of a question; what is longer is cut off.
             max_passage_length: tokens of a passage; what is longer is cut off.
             similarity: settings of the mixture, or `CosineConfig()` for one component each.
-            seed: of the weights that are new.
+            seed: of the first weights that are new; that of order and dropout is the training's.
             allow_download: whether a name that is not in the local cache may be fetched from the Hub.
         """
         encoder = TextEncoderConfig(
@@ -89,12 +91,9 @@ class TextRetriever:
             shares_backbone=shares_backbone,
             max_query_length=max_query_length,
             max_passage_length=max_passage_length,
+            seed=seed,
         )
-        self.recipe = TextRecipe(
-            encoder=encoder,
-            similarity=TextMixtureConfig() if similarity is None else similarity,
-            training=TextTrainingConfig(seed=seed),
-        )
+        self.recipe = TextRecipe(encoder=encoder, similarity=TextMixtureConfig() if similarity is None else similarity)
         self.card: TextCard | None = None
         """What is known of a model that was trained."""
         self.report: FitReport | None = None
@@ -124,10 +123,10 @@ class TextRetriever:
     def fingerprint(self) -> str:
         """The name of the model's content; an index remembers which one it was built with."""
         if self._fingerprint is None:
-            encoder = self.recipe.encoder.model_dump(mode="json", exclude={"base"})
-            similarity = self.recipe.similarity.model_dump(mode="json")
+            model = self.model
+            similarity = {f"similarity.{name}": value for name, value in model.similarity.config.items()}
             self._fingerprint = compute_fingerprint(
-                "text_retriever", {**encoder, **similarity}, dict(self.model.state_dict())
+                "text_retriever", {**model.encoder.identity, **similarity}, dict(model.state_dict())
             )
         return self._fingerprint
 
@@ -155,27 +154,50 @@ class TextRetriever:
         config, processes = self.recipe.training, processes or Processes()
         task = TextTask(self.model, data, config, processes)
         factor = config.new_learning_rate / config.learning_rate
-        report = train(
-            task,
-            config,
-            folder=None if folder is None else as_path(folder),
-            about=_about(self.recipe, data),
-            processes=processes,
-            rate_factors=dict.fromkeys(self.model.new_names(), factor),
-            unit="pairs",
-            show_progress=show_progress,
-        )
-        self._fingerprint = self._folder = self.index = None
+        about = {**_about(self.recipe, data), "first weights": self.fingerprint}
+        try:
+            report = train(
+                task,
+                config,
+                folder=None if folder is None else as_path(folder),
+                about=about,
+                processes=processes,
+                rate_factors=dict.fromkeys(self.model.new_names(), factor),
+                unit="pairs",
+                show_progress=show_progress,
+            )
+        finally:  # cut short or not, it is another model now
+            self._fingerprint = self._folder = self.index = self.card = self.report = None
         self.report = report
         evaluation = None
         if data.test is not None and processes.is_first:
             evaluation = self.evaluate(data, show_progress=show_progress)
-        self.card = TextCard.of(data, self.recipe, report, evaluation)
+        self.card = TextCard.of(data, self.recipe, report, evaluation, num_ranked=len(task.ranked))
         return report
 
     def evaluate(self, data: QuestionPassages, *, show_progress: bool | None = None) -> Evaluation:
-        """Rank the right passages of the test questions among all passages: HR at 1, 10 and 100, and MRR."""
+        """Rank the right passages of the test questions among all passages: HR at 1, 10 and 100, and MRR.
+
+        Whether the model was trained on these questions is for the caller to know; see `test_data`.
+        """
         return evaluate_questions(self.model, data, show_progress=show_progress)
+
+    def test_data(self, path: str | Path) -> QuestionPassages:
+        """Read data with test questions that the model was not trained on, in the layout of its recipe.
+
+        Where the data hold out none themselves, the questions that the recipe holds out must be those that were held
+        out when the model was trained.
+        """
+        whole = read_passages(path, self.recipe.data.layout)
+        if whole.test is not None:
+            return whole
+        split = read_split_data(self.recipe, path)
+        if split.test is None or self.card is None or self.card.tested_on != questions_digest(split.test):
+            raise InvalidInputError(
+                f"{path} holds out no test questions, and none that the recipe would hold out were held out when this "
+                "model was trained, so that it may have been trained on them; give data with a test split."
+            )
+        return split
 
     def encode_queries(self, texts: Sequence[str], *, show_progress: bool | None = None) -> Tensor:
         """What an index of this retriever takes as queries: components (B, Pq, d), or (B, d) for a cosine."""
@@ -234,7 +256,7 @@ class TextRetriever:
         built_with = _model_of(index)
         if built_with != self.fingerprint:
             raise FingerprintError(
-                f"{index.path} was built by text model {built_with} but this is {self.fingerprint}; load the model "
+                f"{_name(index)} was built by text model {built_with} but this is {self.fingerprint}; load the model "
                 "that built it, or build the index anew."
             )
 
@@ -302,12 +324,13 @@ def load_for_index(index: Index, model: str | Path | None = None) -> TextRetriev
     folder = model or index.source.get("folder")
     if not folder:
         raise InvalidInputError(
-            f"{index.path} does not say where its text model is: the model was not saved before the index was built; "
+            f"{_name(index)} does not say where its text model is: the model was not saved before the index was built; "
             "give the folder of the model."
         )
     if model is None and not Path(folder).exists():
         raise InvalidInputError(
-            f"{index.path} was built with the text model in {folder}, which is not there; give the folder of the model."
+            f"{_name(index)} was built with the text model in {folder}, which is not there; give the folder of the "
+            "model."
         )
     retriever = TextRetriever.load(folder)
     retriever.check_index(index)
@@ -319,10 +342,14 @@ def _model_of(index: Index) -> str:
     """The fingerprint of the text model that built an index."""
     if index.source.get("kind") != SOURCE_KIND:
         raise FingerprintError(
-            f"{index.path} was not built by a text retriever, so that texts cannot be searched in it; search it with "
+            f"{_name(index)} was not built by a text retriever, so that texts cannot be searched in it; search it with "
             "embeddings, or build one with TextRetriever.build_index."
         )
     return index.source.get("model", "unknown")
+
+
+def _name(index: Index) -> str:
+    return "the index in memory" if index.path is None else str(index.path)
 
 
 def _ids_and_texts(passages: object) -> tuple[Sequence[str], Sequence[str]]:
@@ -340,9 +367,11 @@ def _ids_and_texts(passages: object) -> tuple[Sequence[str], Sequence[str]]:
 def _about(recipe: TextRecipe, data: QuestionPassages) -> dict[str, object]:
     """What makes a training run what it is, beside how it is trained: the model, and every text."""
     digest = xxhash.xxh3_64()
-    for text in (*data.passages, *data.train.texts):
-        digest.update(text.encode())
-    digest.update(data.train.pairs.numpy().tobytes())
+    questions = [data.train] if data.validation is None else [data.train, data.validation]
+    for texts in (data.passages, *(own.texts for own in questions)):
+        digest.update(json.dumps(texts).encode())  # quoted, so that no text runs into the next
+    for pairs in (rows for own in questions for rows in (own.pairs, own.hard_negatives)):
+        digest.update(pairs.numpy().tobytes())
     settings = {
         f"{section}.{name}": value
         for section in ("encoder", "similarity")

@@ -1,5 +1,6 @@
 """Several processes that train one model: each has a share of every batch, and gradients are summed."""
 
+import datetime as dt
 import json
 import os
 from collections.abc import Iterator
@@ -10,6 +11,9 @@ import torch
 import torch.distributed as dist
 from torch import Tensor
 from torch.nn import Parameter
+
+LONGEST_WAIT = dt.timedelta(days=1)
+"""All wait for the first one's validation, which may encode a whole corpus. One that dies is noticed at once."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -75,7 +79,7 @@ def joined_processes() -> Iterator[Processes]:
     if count == 1 or dist.is_initialized():
         yield Processes(dist.get_rank(), dist.get_world_size()) if dist.is_initialized() else Processes()
         return
-    dist.init_process_group("gloo")
+    dist.init_process_group("gloo", timeout=LONGEST_WAIT)
     try:
         yield Processes(dist.get_rank(), count)
     finally:

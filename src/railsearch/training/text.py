@@ -68,8 +68,9 @@ class TextModel(nn.Module):
 class TextTask:
     """What the training loop needs to train a text model on (question, passage) pairs.
 
-    Every process encodes its share of a batch's texts and computes the loss of the whole batch from the components of
-    all, which costs little beside the encoder. So the gradient is that of one process, whatever their number.
+    Every process encodes its share of a batch's texts and computes the loss of the whole batch, load balance and all,
+    from the components of all, which costs little beside the encoder. So the gradient is that of one process, whatever
+    their number, save for what the encoder's own dropout draws.
     """
 
     def __init__(
@@ -97,7 +98,7 @@ class TextTask:
                 f"num_hard_negatives is {config.num_hard_negatives} but the data name no hard negatives; set it to 0."
             )
         self._right_keys = (self._pairs[:, 0] * num_passages + self._pairs[:, 1]).sort().values  # (M,)
-        self._ranked = validation_rows(data, config)  # (n,)
+        self.ranked = validation_rows(data, config)  # (n,) passages that validation ranks among
 
     @property
     def num_examples(self) -> int:
@@ -141,9 +142,9 @@ class TextTask:
         """Rank the right passages of the questions held out for that."""
         if self._data.validation is None:
             return None
-        passages = [self._data.passages[row] for row in self._ranked.tolist()]
+        passages = [self._data.passages[row] for row in self.ranked.tolist()]
         item_parts = self._model.item_parts(passages)
-        return summarize(rank_questions(self._model, self._data.validation, item_parts, rows=self._ranked), ks=RANKS)
+        return summarize(rank_questions(self._model, self._data.validation, item_parts, rows=self.ranked), ks=RANKS)
 
     def check_alive(self) -> None:
         """Stop before weights that can no longer score are kept: the last step's damage shows in no loss."""
@@ -174,7 +175,8 @@ class TextTask:
         encoder = self._model.encoder
         if encoding is None:
             num_components = encoder.num_query_components if side is Side.QUERY else encoder.num_item_components
-            own = torch.zeros(0, num_components, encoder.dim, device=self._device)
+            like = next(encoder.parameters())
+            own = like.new_zeros(0, num_components, encoder.dim)
         else:
             own = encoding.embeddings
         return self._processes.gather(own, count).requires_grad_()
