@@ -9,7 +9,7 @@ import railsearch
 
 PACKAGE = Path(railsearch.__file__).parent
 LAYERS = {
-    "errors": 0, "types": 0, "inputs": 0, "files": 0, "progress": 0, "config": 0, "pretrained": 0,
+    "errors": 0, "types": 0, "inputs": 0, "files": 0, "progress": 0, "config": 0, "pretrained": 0, "sealed_config": 0,
     "similarity": 1, "metrics": 1,
     "scoring": 2, "data": 2, "encoders": 2,
     "index": 3, "training": 3,

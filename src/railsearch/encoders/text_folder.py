@@ -1,13 +1,11 @@
 """A text encoder as a folder: config.json, model.safetensors and tokenizer/; whole or absent, damage is noticed."""
 
 import dataclasses
-import json
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import safetensors.torch
-import xxhash
 from safetensors import SafetensorError
 from torch import Tensor, nn
 
@@ -16,13 +14,12 @@ from railsearch.encoders.text_settings import TextSettings, TokenPlace
 from railsearch.errors import InvalidInputError, ModelFolderError
 from railsearch.files import describe, new_folder, settled_folder
 from railsearch.pretrained import import_transformers, quiet
+from railsearch.sealed_config import CONFIG_FILE, ConfigFormat
 
 if TYPE_CHECKING:
     from transformers import PreTrainedTokenizerFast
 
-FORMAT = "railsearch.text_encoder"
-FORMAT_VERSION = 1
-CONFIG_FILE = "config.json"
+FORMAT = ConfigFormat("railsearch.text_encoder", 1, what="text encoder", writer="TextEncoder.save")
 WEIGHTS_FILE = "model.safetensors"
 TOKENIZER_FOLDER = "tokenizer"
 
@@ -70,8 +67,6 @@ def write_text_folder(saved: SavedText, target: Path, *, overwrite: bool) -> Non
             f"{target} holds other files than a railsearch text encoder, and will not be replaced; choose another path."
         )
     config: dict[str, Any] = {
-        "format": FORMAT,
-        "format_version": FORMAT_VERSION,
         "settings": saved.settings.model_dump(mode="json"),
         "token_place": saved.place.value,
         "backbone": saved.backbone_config,
@@ -84,8 +79,7 @@ def write_text_folder(saved: SavedText, target: Path, *, overwrite: bool) -> Non
             config["files"] = {
                 path.relative_to(folder).as_posix(): dataclasses.asdict(describe(path)) for path in files
             }
-            config["checksum"] = _checksum(config)
-            (folder / CONFIG_FILE).write_text(json.dumps(config, indent=2) + "\n")
+            FORMAT.write(folder, config)
     except (OSError, SafetensorError) as error:
         raise ModelFolderError(f"{target} cannot be written ({error}); nothing was changed.") from error
 
@@ -93,9 +87,7 @@ def write_text_folder(saved: SavedText, target: Path, *, overwrite: bool) -> Non
 def read_text_folder(path: Path) -> SavedText:
     """Read a folder, on the CPU; refuse what is damaged or foreign before anything is made of it."""
     folder = settled_folder(path)
-    config = _read_config(folder)
-    if config.pop("checksum", None) != _checksum(config):
-        raise ModelFolderError(f"{folder / CONFIG_FILE} was changed or damaged after saving; restore it from a copy.")
+    config = FORMAT.read(folder)
     try:
         settings, place = TextSettings(**config["settings"]), TokenPlace(config["token_place"])
         for name, entry in config["files"].items():
@@ -104,32 +96,6 @@ def read_text_folder(path: Path) -> SavedText:
     except (InvalidInputError, TypeError, KeyError, AttributeError, OSError, SafetensorError) as error:
         raise ModelFolderError(f"{folder} does not hold together ({error}); restore it from a copy.") from error
     return SavedText(settings, place, config["backbone"], tensors, load_tokenizer(folder / TOKENIZER_FOLDER))
-
-
-def _checksum(config: dict[str, Any]) -> str:
-    """Of what config.json states, but for the checksum itself and however it is laid out."""
-    return xxhash.xxh3_128_hexdigest(json.dumps(config, sort_keys=True).encode())
-
-
-def _read_config(folder: Path) -> dict[str, Any]:
-    file = folder / CONFIG_FILE
-    try:
-        config = json.loads(file.read_text())
-    except (FileNotFoundError, NotADirectoryError):
-        raise ModelFolderError(f"{file} does not exist; give a folder that TextEncoder.save wrote.") from None
-    except (OSError, ValueError, RecursionError) as error:
-        raise ModelFolderError(f"{file} cannot be read ({error}); restore it from a copy.") from error
-    if not isinstance(config, dict) or config.get("format") != FORMAT:
-        raise ModelFolderError(
-            f"{file} is not the config of a railsearch text encoder; give another folder, or begin with a pretrained "
-            "model by TextEncoder.from_pretrained."
-        )
-    if config.get("format_version") != FORMAT_VERSION:
-        raise ModelFolderError(
-            f"{file} has format version {config.get('format_version')} but this railsearch reads {FORMAT_VERSION}; "
-            "install the railsearch that wrote it."
-        )
-    return config
 
 
 def _check_file(file: Path, entry: dict[str, object]) -> None:
@@ -143,10 +109,5 @@ def _check_file(file: Path, entry: dict[str, object]) -> None:
 
 def _is_ours(folder: Path) -> bool:
     """Whether a folder holds a text encoder that we wrote, and nothing else."""
-    if not folder.is_dir() or {file.name for file in folder.iterdir()} - {CONFIG_FILE, WEIGHTS_FILE, TOKENIZER_FOLDER}:
-        return False
-    try:
-        _read_config(folder)
-    except ModelFolderError:
-        return False
-    return True
+    entries = {CONFIG_FILE, WEIGHTS_FILE, TOKENIZER_FOLDER}
+    return folder.is_dir() and not {file.name for file in folder.iterdir()} - entries and FORMAT.is_in(folder)

@@ -2,10 +2,9 @@
 
 import dataclasses
 import io
-import json
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import safetensors.torch
 import xxhash
@@ -15,14 +14,13 @@ from railsearch.errors import InvalidInputError, ModelFolderError
 from railsearch.files import new_folder, settled_folder
 from railsearch.recommender.card import ModelCard
 from railsearch.recommender.recipe import Recipe, build_encoder, build_similarity
+from railsearch.sealed_config import CONFIG_FILE, ConfigFormat
 from railsearch.training.sequential import SequentialModel
 
 if TYPE_CHECKING:
     from polars import DataFrame, Series
 
-FORMAT = "railsearch.recommender"
-FORMAT_VERSION = 1
-CONFIG_FILE = "config.json"
+FORMAT = ConfigFormat("railsearch.recommender", 1, what="recommender", writer="Recommender.save")
 WEIGHTS_FILE = "model.safetensors"
 ITEMS_FILE = "items.parquet"
 USERS_FILE = "users.parquet"
@@ -55,19 +53,16 @@ def write_model_folder(saved: Saved, target: Path, *, overwrite: bool) -> None:
     if saved.user_ids is not None:
         contents[USERS_FILE] = _as_parquet(saved.user_ids.to_frame("user"))
     config = {
-        "format": FORMAT,
-        "format_version": FORMAT_VERSION,
         "recipe": saved.recipe.model_dump(mode="json"),
         "card": dataclasses.asdict(saved.card),
         "files": {name: xxhash.xxh3_128_hexdigest(content) for name, content in contents.items()},
     }
-    config["checksum"] = checksum(config)
     try:
         with new_folder(target, replaces=overwrite) as folder:
             for name, content in contents.items():
                 (folder / name).write_bytes(content)
             (folder / CARD_FILE).write_text(saved.card.to_markdown(saved.recipe))
-            (folder / CONFIG_FILE).write_text(json.dumps(config, indent=2) + "\n")
+            FORMAT.write(folder, config)
     except OSError as error:
         raise ModelFolderError(f"{target} cannot be written ({error}); nothing was changed.") from error
 
@@ -77,9 +72,9 @@ def read_model_folder(path: Path) -> Saved:
     import polars as pl  # noqa: PLC0415  (importing railsearch stays cheap)
 
     folder = settled_folder(path)
-    config = _read_config(folder)
-    if config.pop("checksum", None) != checksum(config):
-        raise ModelFolderError(f"{folder / CONFIG_FILE} was changed or damaged after saving; restore it from a copy.")
+    config = FORMAT.read(folder)
+    if not all(isinstance(config.get(name), dict) for name in ("recipe", "card", "files")):
+        raise ModelFolderError(f"{folder / CONFIG_FILE} lacks recipe, card or files; restore it from a copy.")
     contents = {name: _read(folder / name, digest) for name, digest in config["files"].items()}
     try:
         recipe, card = Recipe(**config["recipe"]), ModelCard(**config["card"])
@@ -93,31 +88,6 @@ def read_model_folder(path: Path) -> Saved:
         raise ModelFolderError(f"{folder} does not hold together ({error}); restore it from a copy.") from error
     model.train(False)
     return Saved(model, recipe, card, items, users)
-
-
-def checksum(config: dict[str, Any]) -> str:
-    """Of what config.json states, but for the checksum itself and however it is laid out."""
-    return xxhash.xxh3_128_hexdigest(json.dumps(config, sort_keys=True).encode())
-
-
-def _read_config(folder: Path) -> dict[str, Any]:
-    file = folder / CONFIG_FILE
-    try:
-        config = json.loads(file.read_text())
-    except (FileNotFoundError, NotADirectoryError):
-        raise ModelFolderError(f"{file} does not exist; give a folder that Recommender.save wrote.") from None
-    except (OSError, ValueError, RecursionError) as error:
-        raise ModelFolderError(f"{file} cannot be read ({error}); restore it from a copy.") from error
-    if not isinstance(config, dict) or config.get("format") != FORMAT:
-        raise ModelFolderError(f"{file} is not the config of a railsearch recommender; give another folder.")
-    if config.get("format_version") != FORMAT_VERSION:
-        raise ModelFolderError(
-            f"{file} has format version {config.get('format_version')} but this railsearch reads {FORMAT_VERSION}; "
-            "install the railsearch that wrote it."
-        )
-    if not all(isinstance(config.get(name), dict) for name in ("recipe", "card", "files")):
-        raise ModelFolderError(f"{file} lacks recipe, card or files; restore it from a copy.")
-    return config
 
 
 def _read(file: Path, digest: str) -> bytes:
@@ -134,13 +104,7 @@ def _read(file: Path, digest: str) -> bytes:
 
 def _is_ours(folder: Path) -> bool:
     """Whether a folder holds a recommender that we wrote, and nothing else."""
-    if not folder.is_dir() or {file.name for file in folder.iterdir()} - FILES:
-        return False
-    try:
-        _read_config(folder)
-    except ModelFolderError:
-        return False
-    return True
+    return folder.is_dir() and not {file.name for file in folder.iterdir()} - FILES and FORMAT.is_in(folder)
 
 
 def _as_parquet(table: "DataFrame") -> bytes:
