@@ -272,7 +272,7 @@ class TestComponents:
         assert embeddings is not None
         assert embeddings.shape == (8, DIM)
         spread = load_backbone(bases["bert"]).get_input_embeddings().weight.std()
-        assert float((embeddings - own).std()) == pytest.approx(0.5 * float(spread), rel=0.3)
+        assert float((embeddings - own).detach().std()) == pytest.approx(0.5 * float(spread.detach()), rel=0.3)
         assert len(torch.unique(embeddings, dim=0)) == 8
         again = make_encoder(bases["bert"], num_query_components=4, num_item_components=4)
         other = make_encoder(bases["bert"], num_query_components=4, num_item_components=4, seed=1)
