@@ -24,7 +24,7 @@ demo: $(READY)
 	@$(BIN)/railsearch demo
 
 test: $(READY)
-	$(BIN)/pytest
+	$(BIN)/pytest -n 2
 
 faults: $(READY)
 	RAILSEARCH_FAULTS=full $(BIN)/pytest tests/faults tests/contract/test_changes.py

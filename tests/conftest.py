@@ -13,6 +13,9 @@ from railsearch.similarity import Similarity
 settings.register_profile("railsearch", deadline=None, derandomize=bool(os.environ.get("CI")))
 settings.load_profile("railsearch")
 
+if "PYTEST_XDIST_WORKER" in os.environ:
+    torch.set_num_threads(1)  # the cores are the workers'
+
 
 @pytest.fixture
 def generator() -> torch.Generator:

@@ -223,9 +223,12 @@ def test_a_run_folder_refuses_other_data(base: Path, tmp_path: Path) -> None:
         "validation": dataclasses.replace(data, validation=make_data().train.select([1, 3])),
         "spelling": QuestionPassages.from_pairs([*PAIRS[:-1], (PAIRS[-1][0] + " end", PAIRS[-1][1])]),
     }
+    fresh = make_retriever(base)
+    index = fresh.build_index(data)
     for other in others.values():
         with pytest.raises(InvalidInputError, match="holds a run with data"):
-            make_retriever(base).fit(other, config, folder=tmp_path / "run")
+            fresh.fit(other, config, folder=tmp_path / "run")
+    assert fresh.index is index  # what was refused has lost nothing
     trained = make_retriever(base)
     trained.fit(data, config)
     with pytest.raises(InvalidInputError, match="holds a run with first weights"):

@@ -154,7 +154,8 @@ class TextRetriever:
         config, processes = self.recipe.training, processes or Processes()
         task = TextTask(self.model, data, config, processes)
         factor = config.new_learning_rate / config.learning_rate
-        about = {**_about(self.recipe, data), "first weights": self.fingerprint}
+        before = self.fingerprint
+        about = {**_about(self.recipe, data), "first weights": before}
         try:
             report = train(
                 task,
@@ -166,8 +167,10 @@ class TextRetriever:
                 unit="pairs",
                 show_progress=show_progress,
             )
-        finally:  # cut short or not, it is another model now
-            self._fingerprint = self._folder = self.index = self.card = self.report = None
+        finally:  # done or cut short, it may be another model now
+            self._fingerprint = None
+            if self.fingerprint != before:
+                self._folder = self.index = self.card = None
         self.report = report
         evaluation = None
         if data.test is not None and processes.is_first:
@@ -209,7 +212,7 @@ class TextRetriever:
 
     def build_index(
         self,
-        passages: "Sequence[str] | Mapping[str, str] | QuestionPassages",
+        passages: Sequence[str] | Mapping[str, str] | QuestionPassages,
         path: str | Path | None = None,
         *,
         precision: Precision | str = Precision.FP32,
@@ -279,7 +282,8 @@ class TextRetriever:
         check_count(k, name="k")
         if self.index is None:
             raise InvalidInputError("there is no index to search; call build_index(passages), or open_index(path).")
-        return self.index.search(self.encode_queries(texts), k, strategy, allow=allow)  # type: ignore[arg-type]
+        queries = self.encode_queries(texts, show_progress=False)
+        return self.index.search(queries, k, strategy, allow=allow)  # type: ignore[arg-type]
 
     def save(self, path: str | Path, *, overwrite: bool = False) -> None:
         """Write a model folder: config.json, encoder/ with its tokenizer, similarity/, and a model card, README.md.
