@@ -296,7 +296,7 @@ def test_evaluation_is_that_of_ir_measures(recommender: Recommender, has_validat
     expected = ir_measures.calc_aggregate(measures.values(), qrels, run)
     found = recommender.evaluate(split)
     assert found.metrics == pytest.approx({name: expected[measure] for name, measure in measures.items()})
-    assert found.num_users == len(counted) < 50
+    assert found.num_queries == len(counted) < 50
     assert found.protocol == split.protocol
     assert f"{len(counted)} users ({50 - len(counted)} with too few events are not counted)" in found.protocol
     assert "full ranking over 40 items, those in the history excluded" in found.protocol

@@ -5,8 +5,8 @@ from pathlib import Path
 
 import pytest
 
-from railsearch import InvalidInputError
-from railsearch.recommender import CosineConfig, HSTUConfig, MixtureConfig, Recipe, SASRecConfig, read_recipe
+from railsearch import CosineConfig, InvalidInputError, MixtureConfig
+from railsearch.recommender import HSTUConfig, Recipe, SASRecConfig, read_recipe
 from railsearch.recommender.recipe import build_encoder, build_similarity
 from railsearch.training import TrainingConfig
 
