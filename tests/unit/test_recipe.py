@@ -5,13 +5,14 @@ from pathlib import Path
 
 import pytest
 
-from railsearch import CosineConfig, InvalidInputError, MixtureConfig
+from railsearch import CosineConfig, InvalidInputError, MixtureConfig, read_text_recipe
 from railsearch.recommender import HSTUConfig, Recipe, SASRecConfig, read_recipe
 from railsearch.recommender.recipe import build_encoder, build_similarity
 from railsearch.training import TrainingConfig
 
 RECIPES = Path(__file__).parents[2] / "recipes"
-FILES = sorted(RECIPES.rglob("*.toml"))
+TEXT = RECIPES / "insuranceqa"
+FILES = sorted(file for file in RECIPES.rglob("*.toml") if file.parent != TEXT)
 KINDS = ["hstu", "hstu-mol", "hstu-mol-no-balance", "sasrec", "sasrec-mol"]
 
 # The paper's published configurations, in the order ML-1M, ML-20M, Books.
@@ -42,6 +43,21 @@ def test_every_table_of_the_paper_has_its_recipes() -> None:
     assert {(file.parent.name, file.stem) for file in FILES} == {
         (folder, kind) for folder in ("ml-1m", "ml-20m", "books") for kind in KINDS
     }
+
+
+def test_recipes_of_text_differ_only_in_what_they_compare() -> None:
+    cosine, mol, no_balance = (
+        read_text_recipe(TEXT / f"{name}.toml").model_dump(mode="json") for name in ("cosine", "mol", "mol-no-balance")
+    )
+    assert {file.stem for file in TEXT.iterdir()} == {"cosine", "mol", "mol-no-balance"}
+    assert mol["training"].pop("balance_weight") > no_balance["training"].pop("balance_weight") == 0
+    assert mol == no_balance
+    for name in ("base", "max_query_length", "max_passage_length", "shares_backbone", "seed"):
+        assert cosine["encoder"][name] == mol["encoder"][name]
+    for name in ("epochs", "batch_size", "learning_rate", "schedule", "warmup_share", "weight_decay", "seed"):
+        assert cosine["training"][name] == mol["training"][name]
+    assert cosine["similarity"]["temperature"] == mol["similarity"]["temperature"]
+    assert cosine["data"] == mol["data"]
 
 
 @pytest.mark.parametrize("file", FILES, ids=lambda file: f"{file.parent.name}/{file.stem}")
