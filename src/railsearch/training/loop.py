@@ -59,7 +59,7 @@ class Task(Protocol):
         ...
 
     def step(self, batch: Batch) -> StepLosses:
-        """Run forward and backward for the process's own examples, their share of the whole batch's mean loss."""
+        """Run forward and backward for this process's share: over all processes losses and gradients add up to the batch's."""
         ...
 
     def validate(self) -> dict[str, float] | None:

@@ -45,8 +45,7 @@ def backward_sampled_softmax(
         query_parts: the batch's E examples.
         item_parts: every item that the contrast names.
         contrast: rows of `item_parts`: the right item and the negatives of each example.
-        balance_weight: alpha, the weight of the load-balance loss over the positive pairs; where several processes
-            train together each balances its own.
+        balance_weight: alpha, the weight of the load-balance loss over the positive pairs of these examples.
         num_examples: what the sum over examples is divided by, where other processes have more of them; else E.
         pairs_per_block: how many (example, negative) pairs are held at once; by default so many as fit the cache.
     """
