@@ -59,7 +59,7 @@ class Task(Protocol):
         ...
 
     def step(self, batch: Batch) -> StepLosses:
-        """Run forward and backward for this process's share: over all processes losses and gradients add up to the batch's."""
+        """Run forward and backward for this process's share; over all of them losses and gradients add up."""
         ...
 
     def validate(self) -> dict[str, float] | None:
