@@ -14,7 +14,7 @@ import torch
 from strategy_table import describe_gate, print_strategies
 
 from railsearch import MixtureOfLogits, TextRetriever
-from railsearch.evaluation.machine import describe_machine
+from railsearch.benchmark.machine import describe_machine
 from railsearch.evaluation.questions import question_protocol
 from railsearch.index import parse_strategies
 

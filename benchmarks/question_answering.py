@@ -15,12 +15,12 @@ import time
 from pathlib import Path
 
 from railsearch import CosineConfig, TextRetriever
+from railsearch.benchmark.machine import describe_machine
 from railsearch.data import PassageLayout, QuestionPassages, read_passages
 from railsearch.evaluation import rank_with_bm25
-from railsearch.evaluation.machine import describe_machine
 from railsearch.evaluation.questions import question_protocol
-from railsearch.metrics import summarize
-from railsearch.training.text import RANKS
+from railsearch.foundation.metrics import summarize
+from railsearch.training.tasks.texts import RANKS
 
 
 def main() -> None:

@@ -11,8 +11,8 @@ import time
 import torch
 
 from railsearch import MixtureOfLogits
-from railsearch.scoring import top_k
-from railsearch.scoring.reference import VALUES_PER_BLOCK
+from railsearch.kernels import top_k
+from railsearch.kernels.reference import VALUES_PER_BLOCK
 
 
 def main() -> None:

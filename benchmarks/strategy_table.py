@@ -7,7 +7,7 @@ import torch
 from torch import Tensor
 
 from railsearch import BruteForce, Index, MixtureOfLogits
-from railsearch.evaluation import run_benchmark
+from railsearch.benchmark import run_benchmark
 from railsearch.index import Strategy, TwoPass, format_strategy
 from railsearch.similarity import ItemParts, QueryParts
 

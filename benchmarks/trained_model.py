@@ -12,11 +12,11 @@ from pathlib import Path
 from strategy_table import describe_gate, print_strategies
 
 from railsearch import Index, MixtureOfLogits
+from railsearch.benchmark.machine import describe_machine
 from railsearch.data import leave_last_out, read_prepared
-from railsearch.evaluation.machine import describe_machine
 from railsearch.index import parse_strategies
 from railsearch.recommender import Recommender
-from railsearch.training.sequential import histories_between
+from railsearch.training.tasks.histories import histories_between
 
 DEPTHS = (1, 5, 10, 50, 100, 200)
 DEFAULT = (

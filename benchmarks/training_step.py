@@ -16,7 +16,7 @@ import torch
 import torch.nn.functional as F  # noqa: N812
 
 from railsearch import MixtureOfLogits
-from railsearch.evaluation.machine import describe_machine, measure_peak, watch_others
+from railsearch.benchmark.machine import describe_machine, measure_peak, watch_others
 from railsearch.similarity import ItemParts, QueryParts, load_balance_loss
 from railsearch.training import Negatives
 from railsearch.training.losses import backward_sampled_softmax

@@ -1,7 +1,9 @@
 """railsearch: retrieval with learned similarities, with a certificate of how good each answer is."""
 
-from railsearch import data, evaluation, metrics
-from railsearch.errors import (
+from railsearch import data, evaluation
+from railsearch.folders.similarity_folder import fingerprint, load_similarity, save_similarity
+from railsearch.foundation import metrics
+from railsearch.foundation.errors import (
     DataFolderError,
     DownloadError,
     FingerprintError,
@@ -14,19 +16,10 @@ from railsearch.errors import (
     RailsearchError,
     TrainingError,
 )
+from railsearch.foundation.results import Explanation, ItemBatch, SearchResult
 from railsearch.index import Adaptive, Average, BruteForce, Combined, Faiss, Flat, Index, PerComponent, TwoPass
 from railsearch.recommender import HSTUConfig, Recipe, Recommender, SASRecConfig, read_recipe
-from railsearch.similarity import (
-    CosineConfig,
-    DotProduct,
-    MixtureConfig,
-    MixtureOfLogits,
-    decompose,
-    fingerprint,
-    load_balance_loss,
-    load_similarity,
-    save_similarity,
-)
+from railsearch.similarity import CosineConfig, DotProduct, MixtureConfig, MixtureOfLogits, decompose, load_balance_loss
 from railsearch.text_retriever import (
     TextDataConfig,
     TextEncoderConfig,
@@ -36,7 +29,6 @@ from railsearch.text_retriever import (
     read_text_recipe,
 )
 from railsearch.training import TextTrainingConfig, TrainingConfig, fit_similarity
-from railsearch.types import Explanation, ItemBatch, SearchResult
 
 __version__ = "0.1.0"
 

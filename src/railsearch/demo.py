@@ -9,9 +9,9 @@ import torch
 from torch import Tensor
 
 from railsearch.data import World, make_world
+from railsearch.foundation.metrics import summarize
 from railsearch.index import BruteForce, Index
-from railsearch.metrics import summarize
-from railsearch.scoring import target_ranks
+from railsearch.kernels import target_ranks
 from railsearch.similarity import MixtureOfLogits, Projection, Similarity
 from railsearch.training import fit_similarity, seen_items
 
@@ -183,7 +183,7 @@ def _evaluate(similarity: Similarity, world: World) -> dict[str, float]:
         similarity.query_parts(world.query_embeddings[users]),
         similarity.item_parts(world.item_embeddings),
         targets,
-        hidden=seen_items(world.train_pairs, users),
+        row_filter=seen_items(world.train_pairs, users),
     )
     return summarize(ranks)
 

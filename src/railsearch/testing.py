@@ -6,7 +6,7 @@ import torch
 from torch import Tensor
 
 from railsearch.index.engines import NO_ROW, Engine, Nearest
-from railsearch.scoring import Hidden
+from railsearch.kernels import RowFilter
 
 ROUNDOFF = 2.0**-24
 LEAST_RECALL = 0.5
@@ -32,10 +32,10 @@ def check_engine(engine: Engine, *, seed: int = 0) -> None:
     for num_rows in (1, 40, 700):
         for table in _tables(num_rows, generator):
             vectors = torch.randn(3, 2, table.shape[1], generator=generator)  # (B, V, d)
-            for hidden in _filters(num_rows, generator):
-                _check_best(engine, table, vectors, hidden)
+            for row_filter in _filters(num_rows, generator):
+                _check_best(engine, table, vectors, row_filter)
                 if engine.supports_threshold:
-                    _check_above(engine, table, vectors, hidden)
+                    _check_above(engine, table, vectors, row_filter)
 
 
 def _tables(num_rows: int, generator: torch.Generator) -> list[Tensor]:
@@ -56,34 +56,34 @@ def _tables(num_rows: int, generator: torch.Generator) -> list[Tensor]:
     ]
 
 
-def _filters(num_rows: int, generator: torch.Generator) -> list[Hidden | None]:
+def _filters(num_rows: int, generator: torch.Generator) -> list[RowFilter | None]:
     device = torch.device("cpu")
     lists = [torch.randperm(num_rows, generator=generator)[: num_rows * query // 4] for query in range(3)]
     mask = torch.rand(num_rows, generator=generator) < 0.5
     return [
         None,
-        Hidden.from_lists(lists, device=device),
-        Hidden.from_lists([], device=device, is_allowed=mask),
-        Hidden.from_lists(lists, device=device, is_allowed=mask),
-        Hidden.from_lists([], device=device, is_allowed=torch.zeros(num_rows, dtype=torch.bool)),
+        RowFilter.from_lists(lists, device=device),
+        RowFilter.from_lists([], device=device, is_allowed=mask),
+        RowFilter.from_lists(lists, device=device, is_allowed=mask),
+        RowFilter.from_lists([], device=device, is_allowed=torch.zeros(num_rows, dtype=torch.bool)),
     ]
 
 
-def _truth(table: Tensor, vectors: Tensor, hidden: Hidden | None) -> Tensor:
+def _truth(table: Tensor, vectors: Tensor, row_filter: RowFilter | None) -> Tensor:
     """Dot products (B, V, N), minus infinity where a row is hidden."""
     products = (vectors.double() @ table.double().T).float()
-    if hidden is not None:
-        hidden.hide(products, 0)
+    if row_filter is not None:
+        row_filter.hide(products, 0)
     return products
 
 
-def _check_best(engine: Engine, table: Tensor, vectors: Tensor, hidden: Hidden | None) -> None:
-    truth = _truth(table, vectors, hidden)  # (B, V, N)
+def _check_best(engine: Engine, table: Tensor, vectors: Tensor, row_filter: RowFilter | None) -> None:
+    truth = _truth(table, vectors, row_filter)  # (B, V, N)
     num_rows = len(table)
     for n in (1, 10, num_rows):
         if engine.max_n is not None and n > engine.max_n:
             continue
-        found = engine.build(table).best(vectors, n, hidden)
+        found = engine.build(table).best(vectors, n, row_filter)
         width = min(n, num_rows)
         expected_shape = (*vectors.shape[:2], width)
         assert tuple(found.rows.shape) == tuple(found.scores.shape) == expected_shape, (
@@ -94,7 +94,7 @@ def _check_best(engine: Engine, table: Tensor, vectors: Tensor, hidden: Hidden |
         if engine.is_exact:
             is_right = (found.scores - expected).abs() <= _tolerance(table, vectors)  # (B, V, n)
             assert bool((is_right | (found.scores == expected)).all()), f"{engine} is not exact: rows or scores are off"
-        elif n == 10 and hidden is None:
+        elif n == 10 and row_filter is None:
             is_hit = _own(truth, found) >= expected[:, :, -1:] - _tolerance(table, vectors)  # (B, V, n)
             assert float(is_hit.float().mean()) >= LEAST_RECALL, f"{engine} finds too little: {is_hit.float().mean()}"
 
@@ -110,10 +110,10 @@ def _check_sound(found: Nearest, truth: Tensor) -> None:
         assert len(real) == len(set(real)), "a row was given twice"
 
 
-def _check_above(engine: Engine, table: Tensor, vectors: Tensor, hidden: Hidden | None) -> None:
-    best = _truth(table, vectors, hidden).amax(dim=1)  # (B, N)
+def _check_above(engine: Engine, table: Tensor, vectors: Tensor, row_filter: RowFilter | None) -> None:
+    best = _truth(table, vectors, row_filter).amax(dim=1)  # (B, N)
     for thresholds in (torch.zeros(3), torch.full((3,), -torch.inf), torch.tensor([1.0, 0.5, 1e9])):
-        found = engine.build(table).above(vectors, thresholds, hidden)  # (B, N)
+        found = engine.build(table).above(vectors, thresholds, row_filter)  # (B, N)
         assert found.dtype == torch.bool, "above must give true or false for each query and row"
         assert tuple(found.shape) == tuple(best.shape), f"above has shape {tuple(found.shape)}, not {tuple(best.shape)}"
         is_clear = ((best - thresholds[:, None]).abs() > _tolerance(table, vectors)) | (best == -torch.inf)  # (B, N)

@@ -23,10 +23,10 @@ from railsearch import (
     TwoPass,
 )
 from railsearch.index.engines import Engine, Faiss, Flat, FlatTable, Nearest
-from railsearch.scoring import Hidden
+from railsearch.kernels import RowFilter
 from railsearch.testing import check_engine
 from tests.contract.test_worked_example import TableSimilarity, worked_example_table
-from tests.contract.worlds import EXACT, WORLDS, check_result, fp64_scores, make_world
+from tests.support.search_worlds import EXACT, WORLDS, check_result, fp64_scores, make_world
 
 ENGINES = [Flat(), Faiss(), Faiss("hnsw"), Faiss("ivf"), Faiss("sq8")]
 EXACT_ENGINES = [engine for engine in ENGINES if engine.is_exact]
@@ -49,9 +49,9 @@ class AtMostTable:
     table: FlatTable
     max_n: int
 
-    def best(self, vectors: Tensor, n: int, hidden: Hidden | None) -> Nearest:
+    def best(self, vectors: Tensor, n: int, row_filter: RowFilter | None) -> Nearest:
         assert n <= self.max_n
-        return self.table.best(vectors, n, hidden)
+        return self.table.best(vectors, n, row_filter)
 
 
 @pytest.mark.parametrize("engine", [*ENGINES, AtMost(50)], ids=str)
@@ -69,10 +69,10 @@ def test_the_contract_test_notices(fault: str) -> None:
             self.table = FlatTable(vectors)
             return self
 
-        def best(self, vectors: Tensor, n: int, hidden: Hidden | None) -> Nearest:
-            found = self.table.best(vectors, n, None if fault == "hidden" else hidden)
+        def best(self, vectors: Tensor, n: int, row_filter: RowFilter | None) -> Nearest:
+            found = self.table.best(vectors, n, None if fault == "hidden" else row_filter)
             if fault == "misses":
-                shifted = self.table.best(vectors, n + 1, hidden)
+                shifted = self.table.best(vectors, n + 1, row_filter)
                 keep = min(n, len(self.table.vectors))
                 return Nearest(shifted.rows[..., -keep:], shifted.scores[..., -keep:])
             if fault == "twice":
@@ -81,7 +81,7 @@ def test_the_contract_test_notices(fault: str) -> None:
                 return Nearest(found.rows.flip(-1), found.scores.flip(-1))
             return found
 
-        def above(self, vectors: Tensor, thresholds: Tensor, hidden: Hidden | None) -> Tensor:
+        def above(self, vectors: Tensor, thresholds: Tensor, row_filter: RowFilter | None) -> Tensor:
             return torch.ones(len(vectors), len(self.table.vectors), dtype=torch.bool)
 
     with pytest.raises(AssertionError):

@@ -9,7 +9,7 @@ from railsearch import (
     InvalidInputError,
 )
 from railsearch.index import Precision
-from tests.contract.worlds import make_world
+from tests.support.search_worlds import make_world
 
 
 @pytest.mark.parametrize("precision", Precision)

@@ -21,7 +21,7 @@ from railsearch.index import Precision, Strategy
 from railsearch.index.corpus import Corpus
 from railsearch.index.segment import Segment
 from railsearch.similarity import ItemParts, QueryParts
-from tests.contract.worlds import EXACT, TOLERANCE, WORLDS, check_result, fp64_scores, make_world
+from tests.support.search_worlds import EXACT, TOLERANCE, WORLDS, check_result, fp64_scores, make_world
 
 
 @settings(max_examples=300)

@@ -16,7 +16,7 @@ from railsearch import (
 )
 from railsearch.similarity import Comparison, ItemParts, QueryParts
 from railsearch.similarity.parts import all_pairs, best_pairs, own_pairs
-from tests.contract.worlds import EXACT
+from tests.support.search_worlds import EXACT
 
 
 class TableSimilarity(nn.Module):

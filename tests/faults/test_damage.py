@@ -19,7 +19,7 @@ from railsearch.index import changes
 from railsearch.index.storage.manifest import seal
 from tests.conftest import make_similarity
 from tests.faults.conftest import IS_FULL, trials
-from tests.faults.model import read_manifest
+from tests.support.faults.model import read_manifest
 
 KINDS = ("LOCK", "CURRENT", "manifests", "segments", "tombstones", "metadata", "similarity")
 QUERIES = torch.randn(3, 6, generator=torch.Generator().manual_seed(5))
@@ -71,7 +71,7 @@ class Folder:
             with pytest.raises(IndexFolderError) as caught:
                 self.open(version)
             assert str(self.path / file) in str(caught.value)
-            assert caught.value.__class__.__module__ == "railsearch.errors"
+            assert caught.value.__class__.__module__ == "railsearch.foundation.errors"
             return True
         assert self.open(version) == self.answers[version]
         if file != "LOCK":

@@ -16,7 +16,7 @@ import pytest
 from railsearch import Index
 from railsearch.index import changes
 from tests.faults.conftest import IS_FULL, trials
-from tests.faults.model import FIRST, Change, Content, read_content, stray_files
+from tests.support.faults.model import FIRST, Change, Content, read_content, stray_files
 
 LONGEST_DELAY = 0.3
 EXTRA = Change("add", (1000,), 77)
@@ -27,7 +27,7 @@ class Victim:
 
     def __init__(self) -> None:
         self._process = subprocess.Popen(
-            [sys.executable, "-m", "tests.faults.victim"],
+            [sys.executable, "-m", "tests.support.faults.victim"],
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             text=True,

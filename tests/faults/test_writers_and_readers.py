@@ -18,8 +18,17 @@ from railsearch import Index, IndexFolderError, IndexLockedError, ItemBatch, Two
 from railsearch.index import changes
 from railsearch.index.storage import WriterLock
 from tests.faults.conftest import trials
-from tests.faults.model import DIM, FIRST, KEPT_VERSIONS, Change, Content, read_content, read_manifest, stray_files
-from tests.faults.writer import drawn
+from tests.support.faults.model import (
+    DIM,
+    FIRST,
+    KEPT_VERSIONS,
+    Change,
+    Content,
+    read_content,
+    read_manifest,
+    stray_files,
+)
+from tests.support.faults.writer import drawn
 
 QUERY = torch.tensor([[1.0, -2.0, 0.5, 4.0]])
 
@@ -35,7 +44,7 @@ class OtherProcess:
 
     def __init__(self) -> None:
         self._process = subprocess.Popen(
-            [sys.executable, "-m", "tests.faults.writer"],
+            [sys.executable, "-m", "tests.support.faults.writer"],
             cwd=Path(__file__).parents[2],
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,

@@ -9,8 +9,8 @@ import torch
 from typer.testing import CliRunner
 
 from railsearch import DotProduct, Index, RailsearchError
+from railsearch.benchmark import scaling
 from railsearch.cli.app import app
-from railsearch.evaluation import scaling
 
 RUNNER = CliRunner()
 SMALL = ("bench", "ml-20m", "--items", "300", "--num-queries", "32", "--repeats", "1")

@@ -12,7 +12,7 @@ import railsearch
 from railsearch.cli import app as commands
 from railsearch.cli.app import app
 from railsearch.cli.doctor import MATMUL_PROBE, Bf16Matmul, diagnose, survives
-from railsearch.errors import InvalidInputError
+from railsearch.foundation.errors import InvalidInputError
 
 RUNNER = CliRunner()
 

@@ -12,7 +12,7 @@ from typer.testing import CliRunner
 from railsearch import DataFolderError, DownloadError, InvalidInputError, RailsearchError
 from railsearch.cli.app import app
 from railsearch.data import PUBLISHED, read_prepared
-from tests.unit.test_download import server  # noqa: F401  (a fixture)
+from tests.unit.data.test_download import server  # noqa: F401  (a fixture)
 
 EVENTS = """customer,product,when,stars
 ann,"Chair, red",2024-01-05,5
@@ -131,7 +131,7 @@ def is_published(folder: Path, server: str, monkeypatch: pytest.MonkeyPatch) -> 
         for file in (folder / "unpacked").iterdir():
             archive.write(file, f"ml-1m/{file.name}")
     content = (folder / "ml-1m.zip").read_bytes()
-    monkeypatch.setattr("tests.unit.test_download.CONTENT", content)
+    monkeypatch.setattr("tests.unit.data.test_download.CONTENT", content)
     small = dataclasses.replace(
         PUBLISHED["ml-1m"],
         address=f"{server}/ml-1m.zip",

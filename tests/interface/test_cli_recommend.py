@@ -10,7 +10,7 @@ from railsearch import InvalidInputError, ModelFolderError
 from railsearch.data import Interactions, leave_last_out, write_prepared
 from railsearch.recommender import Recommender
 from tests.interface.test_cli_index import run
-from tests.recipes.worlds import random_walks, small_recipe
+from tests.support.training_worlds import random_walks, small_recipe
 
 
 @pytest.fixture(scope="module")

@@ -16,8 +16,8 @@ from railsearch import DataFolderError, InvalidInputError
 from railsearch.data import read_prepared, write_prepared
 from railsearch.recommender import Recommender
 from tests.interface.test_cli_index import run
-from tests.recipes.cycles import cycles
-from tests.recipes.worlds import random_walks
+from tests.support.cycles import cycles
+from tests.support.training_worlds import random_walks
 
 RECIPE = """
 [data]

@@ -9,15 +9,16 @@ import railsearch
 
 PACKAGE = Path(railsearch.__file__).parent
 LAYERS = {
-    "errors": 0, "types": 0, "inputs": 0, "files": 0, "progress": 0, "config": 0, "pretrained": 0, "sealed_config": 0,
-    "similarity": 1, "metrics": 1,
-    "scoring": 2, "data": 2, "encoders": 2,
-    "index": 3, "training": 3,
-    "testing": 4,
-    "evaluation": 4,
-    "demo": 5, "recommender": 5, "text_retriever": 5,
-    "cli": 6,
-    "__main__": 7,
+    "foundation": 0,
+    "similarity": 1,
+    "folders": 2,
+    "kernels": 3, "encoders": 3, "data": 3,
+    "models": 4, "index": 4,
+    "training": 5, "testing": 5,
+    "evaluation": 6, "benchmark": 6,
+    "recommender": 7, "text_retriever": 7, "demo": 7,
+    "cli": 8,
+    "__main__": 9,
 }  # fmt: skip
 MODULES = sorted(path.relative_to(PACKAGE) for path in PACKAGE.rglob("*.py"))
 

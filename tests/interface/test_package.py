@@ -68,7 +68,7 @@ def test_doctests(module: str) -> None:
 
 
 def test_examples_of_decorated_functions_are_found() -> None:
-    module = importlib.import_module("railsearch.scoring.selection")
+    module = importlib.import_module("railsearch.kernels.selection")
     assert any(test.name.endswith("select_best") and test.examples for test in ExampleFinder().find(module))
 
 

@@ -4,10 +4,11 @@ import pytest
 import torch
 from torch import Tensor, nn
 
-from railsearch.encoders import HSTU, Histories, SASRec, hstu, packing
-from railsearch.encoders.hstu import attend, lay_out
-from railsearch.encoders.packing import group_histories
-from tests.parity import naive_encoders
+from railsearch.encoders import HSTU, Histories, SASRec
+from railsearch.encoders.sequence import hstu, packing
+from railsearch.encoders.sequence.hstu import attend, lay_out
+from railsearch.encoders.sequence.packing import group_histories
+from tests.support import naive_encoders
 
 LENGTHS = [3, 1, 7, 4, 6]
 

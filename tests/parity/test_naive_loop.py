@@ -6,8 +6,8 @@ import pytest
 import torch
 
 from railsearch import MixtureOfLogits
-from railsearch.scoring import score_candidates, top_k
-from tests.parity.naive import naive_scores
+from railsearch.kernels import score_candidates, top_k
+from tests.support.naive import naive_scores
 
 GATES = [list(names) for count in range(4) for names in itertools.combinations(["query", "item", "pair"], count)]
 

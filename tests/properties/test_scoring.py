@@ -6,9 +6,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from railsearch import DotProduct, InvalidInputError, NotEnoughItemsError
-from railsearch.metrics import mean_reciprocal_rank
-from railsearch.scoring import (
-    Hidden,
+from railsearch.foundation.metrics import mean_reciprocal_rank
+from railsearch.kernels import (
+    RowFilter,
     RunningBest,
     compute_item_parts,
     compute_query_parts,
@@ -88,10 +88,10 @@ def test_ranks_and_exclusions_against_a_plain_sort(seed: int, num_items: int, nu
     query_parts = similarity.query_parts(torch.randint(-1, 2, (3, 6), generator=generator).float())
     item_parts = similarity.item_parts(torch.randint(-1, 2, (num_items, 6), generator=generator).float())
     lists = [torch.randperm(num_items, generator=generator)[:num_excluded] for _ in range(3)]
-    hidden = Hidden.from_lists(lists, device=torch.device("cpu"))
+    row_filter = RowFilter.from_lists(lists, device=torch.device("cpu"))
     targets = torch.randint(num_items, (3,), generator=generator)
-    ranks = target_ranks(similarity, query_parts, item_parts, targets, hidden=hidden, pairs_per_block=7)
-    scores, rows = top_k(similarity, query_parts, item_parts, num_items, hidden=hidden)
+    ranks = target_ranks(similarity, query_parts, item_parts, targets, row_filter=row_filter, pairs_per_block=7)
+    scores, rows = top_k(similarity, query_parts, item_parts, num_items, row_filter=row_filter)
     whole = score_candidates(similarity, query_parts, item_parts, torch.arange(num_items).expand(3, num_items))
     for query in range(3):
         gone = set(lists[query].tolist())

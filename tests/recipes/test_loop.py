@@ -20,8 +20,8 @@ from railsearch.encoders import SASRec
 from railsearch.training import FitReport, TrainingConfig
 from railsearch.training.loop import Batch, learning_rate, train
 from railsearch.training.losses import StepLosses
-from railsearch.training.sequential import NextItemTask, SequentialModel
-from tests.recipes.cycles import cycles
+from railsearch.training.tasks.histories import NextItemTask, SequentialModel
+from tests.support.cycles import cycles
 
 SPLIT = leave_last_out(cycles(num_users=12))
 CONFIG = TrainingConfig(

@@ -13,7 +13,7 @@ import torch
 from railsearch import InvalidInputError, ModelFolderError
 from railsearch.data import Interactions, leave_last_out
 from railsearch.recommender import Recipe, Recommender, folder
-from tests.recipes.worlds import random_walks, small_recipe
+from tests.support.training_worlds import random_walks, small_recipe
 
 WORLD = random_walks(user_name=lambda user: f"user {user}")
 FILES = ["README.md", "config.json", "items.parquet", "model.safetensors", "users.parquet"]

@@ -13,12 +13,12 @@ from ir_measures import RR, Success, nDCG
 from railsearch import Index, InvalidInputError, NotEnoughItemsError, TwoPass
 from railsearch.data import HeldOut, Interactions, Split, leave_last_out
 from railsearch.evaluation import evaluate_test
-from railsearch.metrics import hit_rate
+from railsearch.foundation.metrics import hit_rate
 from railsearch.recommender import Recipe, Recommender
-from railsearch.training.sequential import rank_held_out
-from tests.recipes.cycles import cycles
+from railsearch.training.tasks.histories import rank_held_out
 from tests.recipes.test_sequential import compare_alone, encode_alone, events_of, naive_ranks
-from tests.recipes.worlds import ENCODERS, SIMILARITIES, Naming, random_walks, small_recipe
+from tests.support.cycles import cycles
+from tests.support.training_worlds import ENCODERS, SIMILARITIES, Naming, random_walks, small_recipe
 
 WORLD = random_walks()
 COLUMNS = {"user": pl.Int64, "item": pl.Int64, "score": pl.Float32, "rank": pl.Int64}

@@ -10,11 +10,12 @@ from railsearch import InvalidInputError, load_balance_loss
 from railsearch.data import Interactions, Split, leave_last_out
 from railsearch.encoders import Histories
 from railsearch.recommender.recipe import build_encoder, build_similarity
-from railsearch.training import TrainingConfig, sequential
+from railsearch.training import TrainingConfig
 from railsearch.training.loop import Batch
 from railsearch.training.negatives import Contrast, Negatives
-from railsearch.training.sequential import NextItemTask, SequentialModel, draw_positions, rank_held_out
-from tests.recipes.worlds import ENCODERS, SIMILARITIES, random_walks, small_recipe
+from railsearch.training.tasks import histories as sequential
+from railsearch.training.tasks.histories import NextItemTask, SequentialModel, draw_positions, rank_held_out
+from tests.support.training_worlds import ENCODERS, SIMILARITIES, random_walks, small_recipe
 
 NUM_ITEMS = 20
 SPLIT = leave_last_out(random_walks(num_users=9, num_items=NUM_ITEMS, lengths=(3, 14)))  # max_length is 8

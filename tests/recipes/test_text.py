@@ -15,15 +15,15 @@ from torch import Generator, Tensor
 from railsearch import CosineConfig, InvalidInputError, TextRetriever, TextTrainingConfig, load_balance_loss
 from railsearch.data import QuestionPassages, Questions
 from railsearch.encoders import Side
-from railsearch.scoring import compute_item_parts
+from railsearch.kernels import compute_item_parts
 from railsearch.similarity import MixtureOfLogits
 from railsearch.training.cached import CachedEncoding
 from railsearch.training.loop import Batch
 from railsearch.training.losses import StepLosses
 from railsearch.training.processes import Processes
-from railsearch.training.text import TextModel, TextTask, draw_hard_negatives, rank_questions, validation_rows
-from tests.recipes.two_text_processes import trained_weights
-from tests.tiny_text import PAIRS, make_base, make_data
+from railsearch.training.tasks.texts import TextModel, TextTask, draw_hard_negatives, rank_questions, validation_rows
+from tests.support.tiny_text import PAIRS, make_base, make_data
+from tests.support.two_text_processes import trained_weights
 
 pytest.importorskip("transformers")
 

@@ -25,7 +25,7 @@ from railsearch import (
 from railsearch.cli.app import app
 from railsearch.text_retriever import load_for_index
 from tests.recipes.test_text import make_retriever
-from tests.tiny_text import PAIRS, make_base, make_data
+from tests.support.tiny_text import PAIRS, make_base, make_data
 
 pytest.importorskip("transformers")
 

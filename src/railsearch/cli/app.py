@@ -18,7 +18,7 @@ from railsearch.cli.search import search
 from railsearch.cli.story import tell_demo
 from railsearch.cli.train import train
 from railsearch.demo import run_demo
-from railsearch.errors import RailsearchError
+from railsearch.foundation.errors import RailsearchError
 
 app = typer.Typer(
     name="railsearch",

@@ -8,11 +8,7 @@ import typer
 from rich.console import Console
 from rich.table import Table
 
-from railsearch.cli.options import Json
-from railsearch.data import read_queries
-from railsearch.data.shapes import DEFAULT_SHARPNESS
-from railsearch.errors import InvalidInputError
-from railsearch.evaluation import (
+from railsearch.benchmark import (
     BenchmarkReport,
     BenchmarkRow,
     ScalingReport,
@@ -22,7 +18,11 @@ from railsearch.evaluation import (
     run_benchmark,
     scale_shape,
 )
-from railsearch.evaluation.benchmark import DEFAULT_STRATEGIES
+from railsearch.benchmark.strategies import DEFAULT_STRATEGIES
+from railsearch.cli.options import Json
+from railsearch.data import read_queries
+from railsearch.data.synthetic.shapes import DEFAULT_SHARPNESS
+from railsearch.foundation.errors import InvalidInputError
 from railsearch.index import Index, parse_strategies
 
 BOLD_FROM = 0.99

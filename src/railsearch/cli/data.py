@@ -13,9 +13,9 @@ from rich.table import Table
 from railsearch import data
 from railsearch.cli.options import Json
 from railsearch.data import PUBLISHED, About, Published, TableOptions, TimeUnit
-from railsearch.data.prepared import check_target
-from railsearch.data.preparing import usual_target
-from railsearch.errors import InvalidInputError
+from railsearch.data.interactions.prepared import check_target
+from railsearch.data.interactions.preparing import usual_target
+from railsearch.foundation.errors import InvalidInputError
 
 SHOWN_ROWS = 5
 OF_TABLES = "Tables of your own"

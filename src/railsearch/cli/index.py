@@ -22,9 +22,9 @@ from railsearch.cli.options import (
 )
 from railsearch.data import read_array, read_items, read_passage_texts
 from railsearch.encoders import Side
-from railsearch.errors import InvalidInputError
+from railsearch.folders.similarity_folder import load_similarity
+from railsearch.foundation.errors import InvalidInputError
 from railsearch.index import Index, Precision
-from railsearch.similarity import load_similarity
 from railsearch.text_retriever import TextRetriever
 
 app = typer.Typer(

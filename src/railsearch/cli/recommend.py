@@ -13,7 +13,7 @@ from rich.text import Text
 
 from railsearch.cli.options import Json
 from railsearch.data import leave_last_out, read_prepared
-from railsearch.errors import InvalidInputError
+from railsearch.foundation.errors import InvalidInputError
 from railsearch.recommender import Recommender
 from railsearch.text_retriever import TextRetriever, holds_retriever
 

@@ -18,10 +18,10 @@ from torch import Tensor
 from railsearch.cli.options import EmbeddingColumn, IndexFolder, Json
 from railsearch.cli.story import heat_map
 from railsearch.data import read_queries
-from railsearch.errors import InvalidInputError
+from railsearch.foundation.errors import InvalidInputError
+from railsearch.foundation.results import Explanation, SearchResult
 from railsearch.index import Index, parse_strategy
 from railsearch.text_retriever import load_for_index
-from railsearch.types import Explanation, SearchResult
 
 
 def search(

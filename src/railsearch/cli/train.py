@@ -10,9 +10,9 @@ from rich.console import Console
 
 from railsearch.cli.options import Json
 from railsearch.cli.recommend import print_metrics
-from railsearch.config import read_settings
 from railsearch.data import read_prepared
-from railsearch.errors import InvalidInputError
+from railsearch.foundation.errors import InvalidInputError
+from railsearch.foundation.settings import read_settings
 from railsearch.recommender import Recommender, read_recipe
 from railsearch.text_retriever import TextRetriever, check_target, read_text_recipe, read_training_data
 from railsearch.training.processes import joined_processes

@@ -1,12 +1,16 @@
 """Data: interactions, items and queries from files, splits, and synthetic worlds whose truth is known."""
 
-from railsearch.data.collections import read_amazon, read_movielens, read_sequences
-from railsearch.data.columns import TimeUnit
-from railsearch.data.frequent import keep_frequent
-from railsearch.data.generation import generate_questions
-from railsearch.data.interactions import Interactions
+from railsearch.data.interactions.columns import TimeUnit
+from railsearch.data.interactions.frequent import keep_frequent
+from railsearch.data.interactions.interactions import Interactions
+from railsearch.data.interactions.prepared import About, check_prepared, read_about, read_prepared, write_prepared
+from railsearch.data.interactions.preparing import Prepared, TableOptions, prepare
+from railsearch.data.interactions.public_files import read_amazon, read_movielens, read_sequences
+from railsearch.data.interactions.published import PUBLISHED, Published
+from railsearch.data.interactions.splits import HeldOut, Split, leave_last_out
+from railsearch.data.interactions.tables import read_interactions
 from railsearch.data.items import read_array, read_items, read_queries
-from railsearch.data.passage_collections import (
+from railsearch.data.passages.layouts import (
     PassageLayout,
     read_beir,
     read_insuranceqa,
@@ -15,16 +19,11 @@ from railsearch.data.passage_collections import (
     read_pairs,
     read_passages,
 )
-from railsearch.data.passage_texts import read_passage_texts
-from railsearch.data.passages import QuestionPassages, Questions
-from railsearch.data.prepared import About, check_prepared, read_about, read_prepared, write_prepared
-from railsearch.data.preparing import Prepared, TableOptions, prepare
-from railsearch.data.published import PUBLISHED, Published
-from railsearch.data.question_splits import add_generated, split_questions
-from railsearch.data.shapes import Shape, ShapeName, make_shape
-from railsearch.data.splits import HeldOut, Split, leave_last_out
-from railsearch.data.synthetic import World, make_world
-from railsearch.data.tables import read_interactions
+from railsearch.data.passages.passages import QuestionPassages, Questions
+from railsearch.data.passages.question_splits import add_generated, split_questions
+from railsearch.data.passages.texts import read_passage_texts
+from railsearch.data.synthetic.shapes import Shape, ShapeName, make_shape
+from railsearch.data.synthetic.world import World, make_world
 
 __all__ = [
     "PUBLISHED",
@@ -44,7 +43,6 @@ __all__ = [
     "World",
     "add_generated",
     "check_prepared",
-    "generate_questions",
     "keep_frequent",
     "leave_last_out",
     "make_shape",

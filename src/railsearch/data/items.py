@@ -7,9 +7,9 @@ from typing import TYPE_CHECKING
 import numpy as np
 import numpy.typing as npt
 
-from railsearch.errors import InvalidInputError
-from railsearch.inputs import check_count
-from railsearch.types import ItemBatch, ItemBatches
+from railsearch.foundation.errors import InvalidInputError
+from railsearch.foundation.inputs import check_count
+from railsearch.foundation.results import ItemBatch, ItemBatches
 
 if TYPE_CHECKING:
     from polars import DataFrame, DataType, LazyFrame, Series

@@ -7,9 +7,9 @@ import torch
 from torch import Tensor
 
 from railsearch.data import QuestionPassages, Questions
-from railsearch.errors import InvalidInputError, MissingExtraError
-from railsearch.inputs import check_positive, check_share
-from railsearch.progress import counting
+from railsearch.foundation.errors import InvalidInputError, MissingExtraError
+from railsearch.foundation.inputs import check_positive, check_share
+from railsearch.foundation.progress import counting
 
 
 def rank_with_bm25(

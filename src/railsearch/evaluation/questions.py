@@ -3,10 +3,10 @@
 from pathlib import Path
 
 from railsearch.data import QuestionPassages
-from railsearch.errors import InvalidInputError
 from railsearch.evaluation.ranking import Evaluation
-from railsearch.metrics import summarize
-from railsearch.training.text import RANKS, TextModel, rank_questions
+from railsearch.foundation.errors import InvalidInputError
+from railsearch.foundation.metrics import summarize
+from railsearch.training.tasks.texts import RANKS, TextModel, rank_questions
 
 
 def evaluate_questions(model: TextModel, data: QuestionPassages, *, show_progress: bool | None = None) -> Evaluation:

@@ -5,8 +5,8 @@ from dataclasses import dataclass
 from torch import Tensor
 
 from railsearch.data import Split
-from railsearch.metrics import ndcg, summarize
-from railsearch.training.sequential import RANKS, SequentialModel, rank_held_out
+from railsearch.foundation.metrics import ndcg, summarize
+from railsearch.training.tasks.histories import RANKS, SequentialModel, rank_held_out
 
 
 @dataclass(frozen=True, slots=True)

@@ -8,13 +8,13 @@ from typing import TypeAlias
 import torch
 from torch import Tensor
 
-from railsearch.errors import FingerprintError, InvalidInputError
+from railsearch.foundation.errors import FingerprintError, InvalidInputError
+from railsearch.foundation.inputs import ArrayLike, as_embeddings, as_ids, check_finite
+from railsearch.foundation.results import ItemBatch, ItemBatches
 from railsearch.index.metadata import Metadata, as_metadata, fit_columns, stack
 from railsearch.index.segment import Segment
-from railsearch.inputs import ArrayLike, as_embeddings, as_ids, check_finite
-from railsearch.scoring import compute_item_parts
+from railsearch.kernels import compute_item_parts
 from railsearch.similarity import ItemParts, QueryParts, Similarity
-from railsearch.types import ItemBatch, ItemBatches
 
 SEGMENT_BYTES = 2**28
 """How much of a big build is held in memory before it is written as a segment."""

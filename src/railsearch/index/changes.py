@@ -6,7 +6,7 @@ from typing import TypeAlias
 import torch
 from torch import Tensor
 
-from railsearch.errors import InvalidInputError
+from railsearch.foundation.errors import InvalidInputError
 from railsearch.index.corpus import Corpus
 from railsearch.index.metadata import Metadata
 from railsearch.index.segment import Segment, join

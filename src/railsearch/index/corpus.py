@@ -12,7 +12,7 @@ from torch import Tensor
 from railsearch.index.engines import Engine, Flat
 from railsearch.index.metadata import stack
 from railsearch.index.segment import Segment, lengths
-from railsearch.scoring import Hidden, Stage, for_each_block, timed
+from railsearch.kernels import RowFilter, Stage, for_each_block, timed
 from railsearch.similarity import ItemParts, QueryParts, Similarity
 
 if TYPE_CHECKING:
@@ -124,11 +124,11 @@ class Corpus:
         return self.segments[0].sums[:0] if weights is None else weights.detach().flatten()[:0]
 
     @property
-    def hidden(self) -> Hidden | None:
+    def row_filter(self) -> RowFilter | None:
         """What no query may be given: rows that are not live."""
         if self.is_live is None:
             return None
-        return Hidden.from_lists([], device=self.is_live.device, is_allowed=self.is_live)
+        return RowFilter.from_lists([], device=self.is_live.device, is_allowed=self.is_live)
 
     def stretches(self, size: int | None = None) -> Iterator[Stretch]:
         """All rows in their order, cut where a segment ends, or after `size` rows."""
@@ -160,14 +160,14 @@ class Corpus:
         return rows if self.places is None else self.places[rows]
 
     @timed(Stage.FIRST_STAGE)
-    def bounds(self, query_parts: QueryParts, hidden: Hidden | None, stretch: Stretch | None = None) -> Tensor:
+    def bounds(self, query_parts: QueryParts, row_filter: RowFilter | None, stretch: Stretch | None = None) -> Tensor:
         """Best component score (B, N) of every item, minus infinity where it is hidden; no score is above it.
 
         Where the similarity promises no such thing, the bound is infinite and nothing is ever passed over for it.
         With a stretch, of its items only.
         """
         if stretch is None:
-            return torch.cat([self.bounds(query_parts, hidden, each) for each in self.stretches()], dim=1)  # (B, N)
+            return torch.cat([self.bounds(query_parts, row_filter, each) for each in self.stretches()], dim=1)  # (B, N)
         bounds = query_parts.components.new_full((len(query_parts), len(stretch)), torch.inf)  # (B, n)
         values_per_row = len(query_parts) * self.similarity.num_query_components * self.similarity.num_item_components
         rows_per_block = max(1, VALUES_PER_BLOCK // max(1, values_per_row))
@@ -178,8 +178,8 @@ class Corpus:
 
         if self.similarity.is_certifiable:
             for_each_block(len(stretch), rows_per_block, bound_block, device=bounds.device)
-        if hidden is not None:
-            hidden.hide(bounds, stretch.first_row)
+        if row_filter is not None:
+            row_filter.hide(bounds, stretch.first_row)
         return bounds
 
     def slack(self, query_parts: QueryParts) -> Tensor:

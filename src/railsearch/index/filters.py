@@ -8,11 +8,11 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from railsearch.errors import InvalidInputError, NotEnoughItemsError
+from railsearch.foundation.errors import InvalidInputError, NotEnoughItemsError
+from railsearch.foundation.inputs import ArrayLike, as_id_lists, as_integers, is_mask
 from railsearch.index.corpus import Corpus
 from railsearch.index.metadata import evaluate_filter, is_expression
-from railsearch.inputs import ArrayLike, as_id_lists, as_integers, is_mask
-from railsearch.scoring import Hidden
+from railsearch.kernels import RowFilter
 
 if TYPE_CHECKING:
     from polars import Expr
@@ -21,12 +21,12 @@ Exclude: TypeAlias = ArrayLike | Sequence[object] | None
 Allow: TypeAlias = "ArrayLike | AbstractSet[int] | str | Expr | None"
 
 
-def find_hidden(
+def make_filter(
     corpus: Corpus, exclude: Exclude, allow: Allow, *, num_queries: int, k: int, pad: bool
-) -> Hidden | None:
+) -> RowFilter | None:
     """Check the filters of a search, and that they leave every query k items unless it may be padded."""
     if exclude is None and allow is None:
-        return corpus.hidden
+        return corpus.row_filter
     allowed_rows = corpus.rows if allow is None else _allowed_rows(allow, corpus)  # (A,)
     is_allowed = torch.zeros(len(corpus), dtype=torch.bool)  # (N,)
     is_allowed[allowed_rows.cpu()] = True
@@ -41,7 +41,7 @@ def find_hidden(
         if num_allowed < k:
             raise _too_few(k, f"allow leaves only {num_allowed} of {len(corpus.ids)} items")
     is_filtered = allow is not None or corpus.is_live is not None
-    return Hidden.from_lists(rows, device=corpus.like.device, is_allowed=is_allowed if is_filtered else None)
+    return RowFilter.from_lists(rows, device=corpus.like.device, is_allowed=is_allowed if is_filtered else None)
 
 
 def _allowed_rows(allow: Allow, corpus: Corpus) -> Tensor:

@@ -6,10 +6,10 @@ from functools import partial
 import torch
 from torch import Tensor
 
-from railsearch.errors import InvalidInputError
+from railsearch.foundation.errors import InvalidInputError
 from railsearch.index.corpus import Corpus
 from railsearch.index.engines import NO_ROW, Engine, Flat, FlatTable, Nearest
-from railsearch.scoring import Hidden, Stage, pack, select_best, timed
+from railsearch.kernels import RowFilter, Stage, pack, select_best, timed
 from railsearch.similarity import QueryParts
 
 
@@ -32,7 +32,7 @@ class Chosen:
 
 @timed(Stage.FIRST_STAGE)
 def best_by_average(
-    corpus: Corpus, query_parts: QueryParts, n: int, hidden: Hidden | None, *, engine: Engine | None = None
+    corpus: Corpus, query_parts: QueryParts, n: int, row_filter: RowFilter | None, *, engine: Engine | None = None
 ) -> Tensor:
     """Rows (B, n) with the best average component score: one dot product an item, whatever P is."""
     engine = corpus.engine if engine is None else engine
@@ -40,14 +40,16 @@ def best_by_average(
     vectors = query_parts.components.sum(dim=1, keepdim=True)  # (B, 1, d)
     lists = []
     for stretch in corpus.stretches():
-        own_hidden = None if hidden is None else hidden.of_rows(stretch.first_row, stretch.first_row + len(stretch))
-        found = stretch.segment.sum_table(engine).best(vectors, n, own_hidden)
+        own_filter = (
+            None if row_filter is None else row_filter.of_rows(stretch.first_row, stretch.first_row + len(stretch))
+        )
+        found = stretch.segment.sum_table(engine).best(vectors, n, own_filter)
         lists.append(_shifted(found, stretch.first_row))
     return _best_of(corpus, lists, n).rows[:, 0]
 
 
 @timed(Stage.FIRST_STAGE)
-def best_per_component(corpus: Corpus, query_parts: QueryParts, n: int, hidden: Hidden | None) -> Chosen:
+def best_per_component(corpus: Corpus, query_parts: QueryParts, n: int, row_filter: RowFilter | None) -> Chosen:
     """The n best items of each component pair, and the ceiling of the others.
 
     A full scan knows the best component score of every item. Another engine is asked for one row more than n of each
@@ -66,12 +68,12 @@ def best_per_component(corpus: Corpus, query_parts: QueryParts, n: int, hidden: 
         found_in = []
         for stretch in corpus.stretches():
             first, last = stretch.first_row, stretch.first_row + len(stretch)
-            own_hidden = None if hidden is None else hidden.of_rows(first, last)
+            own_filter = None if row_filter is None else row_filter.of_rows(first, last)
             table = stretch.segment.component_table(engine, component)
             if bounds is not None and isinstance(table, FlatTable):
-                found = table.scan(vectors, n, own_hidden, visit=partial(_raise, bounds[:, first:last]))
+                found = table.scan(vectors, n, own_filter, visit=partial(_raise, bounds[:, first:last]))
             else:
-                found = table.best(vectors, limit, own_hidden)
+                found = table.best(vectors, limit, own_filter)
                 if found.scores.shape[2] < len(stretch):
                     ceiling = torch.maximum(ceiling, found.scores[:, :, -1].amax(dim=1))  # (B,)
             found_in.append(_shifted(found, first))
@@ -91,16 +93,18 @@ def one_more(engine: Engine, n: int) -> int:
 
 
 @timed(Stage.FIRST_STAGE)
-def reaches(corpus: Corpus, query_parts: QueryParts, thresholds: Tensor, hidden: Hidden | None) -> Tensor:
+def reaches(corpus: Corpus, query_parts: QueryParts, thresholds: Tensor, row_filter: RowFilter | None) -> Tensor:
     """Whether some component score of each item (B, N) is at least its query's threshold (B,), asked of the engine."""
     vectors = query_parts.components / corpus.similarity.temperature  # (B, Pq, d)
     pieces = []
     for stretch in corpus.stretches():
-        own_hidden = None if hidden is None else hidden.of_rows(stretch.first_row, stretch.first_row + len(stretch))
+        own_filter = (
+            None if row_filter is None else row_filter.of_rows(stretch.first_row, stretch.first_row + len(stretch))
+        )
         is_above = torch.zeros(len(vectors), len(stretch), dtype=torch.bool, device=vectors.device)  # (B, n)
         for component in range(corpus.similarity.num_item_components):
             table = stretch.segment.component_table(corpus.engine, component)
-            is_above |= table.above(vectors, thresholds, own_hidden)
+            is_above |= table.above(vectors, thresholds, own_filter)
         pieces.append(is_above)
     return torch.cat(pieces, dim=1)  # (B, N)
 

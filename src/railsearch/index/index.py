@@ -8,21 +8,9 @@ from typing import TYPE_CHECKING, Self
 import torch
 from torch import Tensor
 
-from railsearch.errors import InvalidInputError, NotEnoughItemsError
-from railsearch.index.building import (
-    Items,
-    check_parts,
-    one_query,
-)
-from railsearch.index.collection import Collection, tuned_for
-from railsearch.index.corpus import Corpus, Precision
-from railsearch.index.engines import Engine
-from railsearch.index.filters import Allow, Exclude, find_hidden
-from railsearch.index.storage import Store, Verification
-from railsearch.index.strategies import BruteForce, Found, Strategy
-from railsearch.index.strategy_text import format_strategy, parse_strategy
-from railsearch.index.tuning import TuningReport, tune
-from railsearch.inputs import (
+from railsearch.folders.similarity_folder import fingerprint
+from railsearch.foundation.errors import InvalidInputError, NotEnoughItemsError
+from railsearch.foundation.inputs import (
     ArrayLike,
     as_choice,
     as_embeddings,
@@ -33,9 +21,22 @@ from railsearch.inputs import (
     check_count,
     check_positive,
 )
-from railsearch.scoring import compute_query_parts, plain_arithmetic
-from railsearch.similarity import QueryParts, Similarity, check_similarity, fingerprint
-from railsearch.types import NO_ITEM, Explanation, SearchResult
+from railsearch.foundation.results import NO_ITEM, Explanation, SearchResult
+from railsearch.index.building import (
+    Items,
+    check_parts,
+    one_query,
+)
+from railsearch.index.contents import Collection, tuned_for
+from railsearch.index.corpus import Corpus, Precision
+from railsearch.index.engines import Engine
+from railsearch.index.filters import Allow, Exclude, make_filter
+from railsearch.index.storage import Store, Verification
+from railsearch.index.strategies import BruteForce, Found, Strategy
+from railsearch.index.strategy_text import format_strategy, parse_strategy
+from railsearch.index.tuning import TuningReport, tune
+from railsearch.kernels import compute_query_parts, plain_arithmetic
+from railsearch.similarity import QueryParts, Similarity, check_similarity
 
 if TYPE_CHECKING:
     from polars import DataFrame
@@ -263,13 +264,13 @@ class Index:
         else:
             queries = as_embeddings(queries, name="queries", shape=corpus.similarity.query_shape)
         users = None if user_ids is None else as_user_ids(user_ids, count=len(queries))
-        hidden = find_hidden(corpus, exclude, allow, num_queries=len(queries), k=k, pad=pad)
+        row_filter = make_filter(corpus, exclude, allow, num_queries=len(queries), k=k, pad=pad)
         batches = []
         for first in range(0, max(1, len(queries)), QUERIES_PER_BATCH):
             last = first + QUERIES_PER_BATCH
             query_parts = _query_parts(corpus, queries[first:last], None if users is None else users[first:last])
-            own_hidden = None if hidden is None else hidden.of_queries(first, last)
-            batches.append(strategy.find_rows(corpus, query_parts, k, own_hidden))
+            own_filter = None if row_filter is None else row_filter.of_queries(first, last)
+            batches.append(strategy.find_rows(corpus, query_parts, k, own_filter))
         return _result(corpus, batches)
 
     @plain_arithmetic()

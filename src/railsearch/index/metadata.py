@@ -9,7 +9,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from railsearch.errors import IndexFolderError, InvalidInputError
+from railsearch.foundation.errors import IndexFolderError, InvalidInputError
 
 if TYPE_CHECKING:
     from polars import DataFrame, Expr

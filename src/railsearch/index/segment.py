@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 import torch
 from torch import Tensor
 
-from railsearch.errors import InvalidInputError
+from railsearch.foundation.errors import InvalidInputError
 from railsearch.index.engines import Engine, Table
 from railsearch.index.metadata import Metadata, stack
 from railsearch.similarity import ItemParts

@@ -11,12 +11,12 @@ import torch
 import torch.nn.functional as F  # noqa: N812
 from torch import Tensor
 
-from railsearch.errors import InvalidInputError
+from railsearch.foundation.errors import InvalidInputError
+from railsearch.foundation.inputs import check_count, check_not_negative
 from railsearch.index.corpus import Corpus
 from railsearch.index.engines import NO_ROW, Flat
 from railsearch.index.first_stage import best_by_average, best_per_component, one_more, reaches, unite
-from railsearch.inputs import check_count, check_not_negative
-from railsearch.scoring import Hidden, Stage, pack, score_all, score_candidates, select_best, timed, top_k
+from railsearch.kernels import RowFilter, Stage, pack, score_all, score_candidates, select_best, timed, top_k
 from railsearch.similarity import QueryParts
 
 ROWS_PER_STRETCH = 8192
@@ -44,7 +44,7 @@ class Found:
 class Strategy(Protocol):
     """A way to find the k best rows."""
 
-    def find_rows(self, corpus: Corpus, query_parts: QueryParts, k: int, hidden: Hidden | None) -> Found:
+    def find_rows(self, corpus: Corpus, query_parts: QueryParts, k: int, row_filter: RowFilter | None) -> Found:
         """Find the k best rows of each query."""
         ...
 
@@ -53,18 +53,20 @@ class Strategy(Protocol):
 class BruteForce:
     """Score every item: exact, and the measure of every other strategy."""
 
-    def find_rows(self, corpus: Corpus, query_parts: QueryParts, k: int, hidden: Hidden | None) -> Found:
+    def find_rows(self, corpus: Corpus, query_parts: QueryParts, k: int, row_filter: RowFilter | None) -> Found:
         """Find the k best rows of each query."""
-        allowed = None if hidden is None or hidden.is_allowed is None else hidden.is_allowed.nonzero().flatten()  # (A,)
+        allowed = (
+            None if row_filter is None or row_filter.is_allowed is None else row_filter.is_allowed.nonzero().flatten()
+        )  # (A,)
         num_scored = len(corpus.ids) if allowed is None else len(allowed)
-        if hidden is not None and allowed is not None and GATHER_SHARE * len(allowed) < len(corpus):
-            return self._find_among(corpus, query_parts, k, hidden, allowed)
+        if row_filter is not None and allowed is not None and GATHER_SHARE * len(allowed) < len(corpus):
+            return self._find_among(corpus, query_parts, k, row_filter, allowed)
         all_scores, all_rows = [], []
         for stretch in corpus.stretches():
             first, last = stretch.first_row, stretch.first_row + len(stretch)
-            own_hidden = None if hidden is None else hidden.of_rows(first, last)
+            own_filter = None if row_filter is None else row_filter.of_rows(first, last)
             scores, rows = top_k(
-                corpus.similarity, query_parts, stretch.parts, min(k, len(stretch)), hidden=own_hidden
+                corpus.similarity, query_parts, stretch.parts, min(k, len(stretch)), row_filter=own_filter
             )  # (B, <= K)
             all_scores.append(scores)
             all_rows.append(rows + first)
@@ -76,11 +78,13 @@ class BruteForce:
             num_scored=torch.full_like(rows[:, 0], num_scored),
         )
 
-    def _find_among(self, corpus: Corpus, query_parts: QueryParts, k: int, hidden: Hidden, allowed: Tensor) -> Found:
+    def _find_among(
+        self, corpus: Corpus, query_parts: QueryParts, k: int, row_filter: RowFilter, allowed: Tensor
+    ) -> Found:
         """Gather the few rows (A,) that a filter leaves, instead of going through all."""
         rows = allowed.expand(len(query_parts), len(allowed))  # (B, A)
         scores = score_candidates(corpus.similarity, query_parts, corpus, rows)  # (B, A)
-        hidden.hide_among(scores, allowed)
+        row_filter.hide_among(scores, allowed)
         # Rows are ascending here, which settles ties already where ids are too.
         ties = None if corpus.places is None else corpus.tie_order(rows)
         best, columns = select_best(scores, min(k, len(allowed)), ties)  # (B, <= K)
@@ -102,9 +106,9 @@ class PerComponent:
     def __post_init__(self) -> None:
         check_count(self.n, name="n")
 
-    def find_rows(self, corpus: Corpus, query_parts: QueryParts, k: int, hidden: Hidden | None) -> Found:
+    def find_rows(self, corpus: Corpus, query_parts: QueryParts, k: int, row_filter: RowFilter | None) -> Found:
         """Find the k best rows of each query."""
-        return _find_by_component(corpus, query_parts, k, hidden, per_component=self.n, by_average=0)
+        return _find_by_component(corpus, query_parts, k, row_filter, per_component=self.n, by_average=0)
 
 
 @dataclass(frozen=True, slots=True)
@@ -120,14 +124,14 @@ class Average:
     def __post_init__(self) -> None:
         check_count(self.n, name="n")
 
-    def find_rows(self, corpus: Corpus, query_parts: QueryParts, k: int, hidden: Hidden | None) -> Found:
+    def find_rows(self, corpus: Corpus, query_parts: QueryParts, k: int, row_filter: RowFilter | None) -> Found:
         """Find the k best rows of each query."""
         if self.n < k:
             raise InvalidInputError(
                 f"k is {k} but Average({self.n}) scores only {self.n} items; use Average({k}) or more."
             )
-        chosen = best_by_average(corpus, query_parts, one_more(corpus.engine, self.n), hidden)  # (B, <= n + 1)
-        rows, is_real = _enough(corpus, query_parts, [chosen[:, : self.n]], k, hidden)  # (B, C)
+        chosen = best_by_average(corpus, query_parts, one_more(corpus.engine, self.n), row_filter)  # (B, <= n + 1)
+        rows, is_real = _enough(corpus, query_parts, [chosen[:, : self.n]], k, row_filter)  # (B, C)
         found = _score_chosen(corpus, query_parts, rows, is_real, k)
         if not corpus.engine.is_exact:
             return found
@@ -148,10 +152,10 @@ class Combined:
         check_count(self.per_component, name="per_component")
         check_count(self.by_average, name="by_average")
 
-    def find_rows(self, corpus: Corpus, query_parts: QueryParts, k: int, hidden: Hidden | None) -> Found:
+    def find_rows(self, corpus: Corpus, query_parts: QueryParts, k: int, row_filter: RowFilter | None) -> Found:
         """Find the k best rows of each query."""
         return _find_by_component(
-            corpus, query_parts, k, hidden, per_component=self.per_component, by_average=self.by_average
+            corpus, query_parts, k, row_filter, per_component=self.per_component, by_average=self.by_average
         )
 
 
@@ -163,16 +167,16 @@ class TwoPass:
     of a stretch has to be scored, bounds are not worth their cost: it is scored whole, and so are the next ones.
     """
 
-    def find_rows(self, corpus: Corpus, query_parts: QueryParts, k: int, hidden: Hidden | None) -> Found:
+    def find_rows(self, corpus: Corpus, query_parts: QueryParts, k: int, row_filter: RowFilter | None) -> Found:
         """Find the k best rows of each query."""
         num_seeds = max(4 * k, 256)
         if corpus.engine.max_n is not None:
             num_seeds = min(num_seeds, corpus.engine.max_n)
-        seeds = best_by_average(corpus, query_parts, num_seeds, hidden)  # (B, n)
+        seeds = best_by_average(corpus, query_parts, num_seeds, row_filter)  # (B, n)
         first_pass = _score_chosen(corpus, query_parts, *unite([seeds], len(corpus)), k)
-        rest = (Hidden.nothing(device=seeds.device) if hidden is None else hidden).plus(seeds)
+        rest = (RowFilter.nothing(device=seeds.device) if row_filter is None else row_filter).plus(seeds)
         if corpus.engine.is_exact and corpus.engine.supports_threshold:
-            return _second_pass_by_engine(corpus, query_parts, hidden, first_pass, rest)
+            return _second_pass_by_engine(corpus, query_parts, row_filter, first_pass, rest)
         return _second_pass(corpus, query_parts, first_pass, rest)
 
 
@@ -192,13 +196,13 @@ class Adaptive:
         if self.max_scored is not None:
             check_count(self.max_scored, name="max_scored")
 
-    def find_rows(self, corpus: Corpus, query_parts: QueryParts, k: int, hidden: Hidden | None) -> Found:
+    def find_rows(self, corpus: Corpus, query_parts: QueryParts, k: int, row_filter: RowFilter | None) -> Found:
         """Find the k best rows of each query."""
         budget = len(corpus) if self.max_scored is None else self.max_scored
         if budget < k:
             raise InvalidInputError(f"k is {k} but max_scored is {budget}; ask for max_scored >= {k}.")
         slack = corpus.slack(query_parts)  # (B,)
-        bounds = corpus.bounds(query_parts, hidden)  # (B, N) of items not scored yet
+        bounds = corpus.bounds(query_parts, row_filter)  # (B, N) of items not scored yet
         if corpus.places is not None:
             bounds = bounds[:, corpus.rows]  # (B, M) in the order of ids, so that ties do not depend on segments
         num_queries = len(query_parts)
@@ -230,24 +234,30 @@ class Adaptive:
 
 
 def _find_by_component(
-    corpus: Corpus, query_parts: QueryParts, k: int, hidden: Hidden | None, *, per_component: int, by_average: int
+    corpus: Corpus,
+    query_parts: QueryParts,
+    k: int,
+    row_filter: RowFilter | None,
+    *,
+    per_component: int,
+    by_average: int,
 ) -> Found:
     """Choose by component, and by average where that is asked for, or where a union would be smaller than k."""
     num_pairs = corpus.similarity.num_query_components * corpus.similarity.num_item_components
     if per_component * num_pairs >= len(corpus.ids):
         # So many candidates may be the whole corpus, which is better scored without a first stage.
-        return BruteForce().find_rows(corpus, query_parts, k, hidden)
-    chosen = best_per_component(corpus, query_parts, per_component, hidden)
+        return BruteForce().find_rows(corpus, query_parts, k, row_filter)
+    chosen = best_per_component(corpus, query_parts, per_component, row_filter)
     lists = [chosen.rows]  # (B, P * n)
     if by_average:
-        lists.append(best_by_average(corpus, query_parts, by_average, hidden))
-    rows, is_real = _enough(corpus, query_parts, lists, k, hidden)  # (B, C)
+        lists.append(best_by_average(corpus, query_parts, by_average, row_filter))
+    rows, is_real = _enough(corpus, query_parts, lists, k, row_filter)  # (B, C)
     found = _score_chosen(corpus, query_parts, rows, is_real, k)
     ceiling = chosen.ceiling_without(rows, is_real) + corpus.slack(query_parts)  # (B,)
     return Found(found.rows, found.scores, ceiling, found.num_scored)
 
 
-def _second_pass(corpus: Corpus, query_parts: QueryParts, first_pass: Found, rest: Hidden) -> Found:
+def _second_pass(corpus: Corpus, query_parts: QueryParts, first_pass: Found, rest: RowFilter) -> Found:
     """Go through the rest of the corpus once, stretch by stretch; the k-th score rises on the way."""
     scores, rows, num_scored = first_pass.scores, first_pass.rows, first_pass.num_scored
     slack = corpus.slack(query_parts)  # (B,)
@@ -279,29 +289,29 @@ def _second_pass(corpus: Corpus, query_parts: QueryParts, first_pass: Found, res
 
 
 def _second_pass_by_engine(
-    corpus: Corpus, query_parts: QueryParts, hidden: Hidden | None, first_pass: Found, rest: Hidden
+    corpus: Corpus, query_parts: QueryParts, row_filter: RowFilter | None, first_pass: Found, rest: RowFilter
 ) -> Found:
     """Ask the engine for every item that reaches the k-th score of the first pass, and score those."""
     k = first_pass.scores.shape[1]
     if not corpus.similarity.is_certifiable:
-        return BruteForce().find_rows(corpus, query_parts, k, hidden)
+        return BruteForce().find_rows(corpus, query_parts, k, row_filter)
     thresholds = first_pass.scores[:, -1] - corpus.slack(query_parts)  # (B,)
     candidates, is_real = pack(reaches(corpus, query_parts, thresholds, rest))  # (B, C)
     if candidates.shape[1] > WHOLE_SHARE * len(corpus):
-        return BruteForce().find_rows(corpus, query_parts, k, hidden)
+        return BruteForce().find_rows(corpus, query_parts, k, row_filter)
     new_scores = score_candidates(corpus.similarity, query_parts, corpus, candidates).masked_fill(~is_real, -torch.inf)
     scores, rows = _merge(corpus, first_pass.scores, first_pass.rows, new_scores, candidates)  # (B, K)
     return Found(rows, scores, first_pass.scores[:, -1], first_pass.num_scored + is_real.sum(dim=1))
 
 
 def _enough(
-    corpus: Corpus, query_parts: QueryParts, lists: list[Tensor], k: int, hidden: Hidden | None
+    corpus: Corpus, query_parts: QueryParts, lists: list[Tensor], k: int, row_filter: RowFilter | None
 ) -> tuple[Tensor, Tensor]:
     """Unite lists of rows (B, n); where that leaves a query fewer than k, add the k best by average."""
     rows, is_real = unite(lists, len(corpus))  # (B, C)
     if len(rows) and int(is_real.sum(dim=1).min()) < k:
         # An engine that may miss rows may also find too few: a scan does not.
-        more = best_by_average(corpus, query_parts, k, hidden, engine=Flat())
+        more = best_by_average(corpus, query_parts, k, row_filter, engine=Flat())
         rows, is_real = unite([*lists, more], len(corpus))
     return rows, is_real
 

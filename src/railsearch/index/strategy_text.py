@@ -3,7 +3,7 @@
 import dataclasses
 import re
 
-from railsearch.errors import InvalidInputError
+from railsearch.foundation.errors import InvalidInputError
 from railsearch.index.strategies import Adaptive, Average, BruteForce, Combined, PerComponent, Strategy, TwoPass
 
 KINDS: dict[str, type] = {

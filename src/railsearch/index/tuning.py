@@ -9,10 +9,10 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from railsearch.errors import InvalidInputError
+from railsearch.foundation.errors import InvalidInputError
+from railsearch.foundation.results import SearchResult
 from railsearch.index.strategies import Adaptive, Average, BruteForce, Combined, PerComponent, Strategy, TwoPass
 from railsearch.similarity import QueryParts
-from railsearch.types import SearchResult
 
 EXACT: tuple[Strategy, ...] = (BruteForce(), TwoPass(), Adaptive())
 NUM_TRIALS = 3

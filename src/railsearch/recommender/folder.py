@@ -10,12 +10,12 @@ import safetensors.torch
 import xxhash
 from safetensors import SafetensorError
 
-from railsearch.errors import InvalidInputError, ModelFolderError
-from railsearch.files import new_folder, settled_folder
+from railsearch.folders.sealed import CONFIG_FILE, ConfigFormat
+from railsearch.foundation.errors import InvalidInputError, ModelFolderError
+from railsearch.foundation.files import new_folder, settled_folder
 from railsearch.recommender.card import ModelCard
 from railsearch.recommender.recipe import Recipe, build_encoder, build_similarity
-from railsearch.sealed_config import CONFIG_FILE, ConfigFormat
-from railsearch.training.sequential import SequentialModel
+from railsearch.training.tasks.histories import SequentialModel
 
 if TYPE_CHECKING:
     from polars import DataFrame, Series

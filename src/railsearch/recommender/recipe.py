@@ -6,9 +6,9 @@ from typing import Annotated, Literal
 
 from pydantic import Field
 
-from railsearch.config import Config, read_config
 from railsearch.encoders import HSTU, SASRec, SequenceEncoder
-from railsearch.inputs import LARGEST_SEED
+from railsearch.foundation.inputs import LARGEST_SEED
+from railsearch.foundation.settings import Config, read_config
 from railsearch.similarity import CosineConfig, DotProduct, MixtureConfig, MixtureOfLogits, Similarity
 from railsearch.training import TrainingConfig
 

@@ -12,8 +12,8 @@ from torch import Tensor
 
 from railsearch.data import Interactions
 from railsearch.encoders import Histories
-from railsearch.errors import InvalidInputError
-from railsearch.inputs import as_choice
+from railsearch.foundation.errors import InvalidInputError
+from railsearch.foundation.inputs import as_choice
 from railsearch.similarity import NO_USER
 
 if TYPE_CHECKING:

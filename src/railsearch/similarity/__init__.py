@@ -8,7 +8,6 @@ from railsearch.similarity.dot_product import DotProduct
 from railsearch.similarity.gate import GateActivation, GateInput
 from railsearch.similarity.mixture import MixtureOfLogits
 from railsearch.similarity.parts import Comparison, ItemParts, QueryParts
-from railsearch.similarity.persistence import fingerprint, load_similarity, save_similarity
 from railsearch.similarity.projection import Projection
 from railsearch.similarity.user_table import NO_USER
 
@@ -29,8 +28,5 @@ __all__ = [
     "Similarity",
     "check_similarity",
     "decompose",
-    "fingerprint",
     "load_balance_loss",
-    "load_similarity",
-    "save_similarity",
 ]

@@ -3,7 +3,7 @@
 import torch
 from torch import Tensor
 
-from railsearch.errors import InvalidInputError
+from railsearch.foundation.errors import InvalidInputError
 
 
 def load_balance_loss(gate_weights: Tensor) -> Tensor:

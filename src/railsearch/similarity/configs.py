@@ -4,7 +4,7 @@ from typing import Literal
 
 from pydantic import Field
 
-from railsearch.config import Config
+from railsearch.foundation.settings import Config
 from railsearch.similarity.gate import GateInput
 from railsearch.similarity.projection import Projection
 

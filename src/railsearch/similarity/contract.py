@@ -6,7 +6,7 @@ from typing import Protocol, Self, TypeAlias, runtime_checkable
 from torch import Tensor
 from torch.nn import Parameter
 
-from railsearch.errors import InvalidInputError
+from railsearch.foundation.errors import InvalidInputError
 from railsearch.similarity.parts import Comparison, ItemParts, QueryParts
 
 ConfigValue: TypeAlias = bool | int | float | str | list[str] | None

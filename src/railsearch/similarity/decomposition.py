@@ -6,8 +6,8 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from railsearch.errors import InvalidInputError
-from railsearch.inputs import ArrayLike, as_tensor, check_count, check_finite, check_positive
+from railsearch.foundation.errors import InvalidInputError
+from railsearch.foundation.inputs import ArrayLike, as_tensor, check_count, check_finite, check_positive
 
 
 @dataclass(frozen=True, slots=True, eq=False)

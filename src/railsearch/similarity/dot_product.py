@@ -6,8 +6,8 @@ import torch
 import torch.nn.functional as F  # noqa: N812
 from torch import Tensor, nn
 
-from railsearch.errors import InvalidInputError
-from railsearch.inputs import check_count, check_positive, check_rows
+from railsearch.foundation.errors import InvalidInputError
+from railsearch.foundation.inputs import check_count, check_positive, check_rows
 from railsearch.similarity.contract import ConfigValue
 from railsearch.similarity.fingerprints import remembered_fingerprint
 from railsearch.similarity.parts import Comparison, ItemParts, QueryParts, all_pairs, best_pairs, own_pairs

@@ -7,7 +7,7 @@ import torch
 import torch.nn.functional as F  # noqa: N812
 from torch import Tensor, nn
 
-from railsearch.errors import InvalidInputError
+from railsearch.foundation.errors import InvalidInputError
 
 DROPPED = -1e4
 """A logit whose weight is zero beside any other: those that a gate gives are nowhere near it."""

@@ -8,8 +8,16 @@ import torch
 import torch.nn.functional as F  # noqa: N812
 from torch import Generator, Tensor, nn
 
-from railsearch.errors import InvalidInputError
-from railsearch.inputs import as_choice, as_user_ids, check_count, check_positive, check_rows, check_seed, check_share
+from railsearch.foundation.errors import InvalidInputError
+from railsearch.foundation.inputs import (
+    as_choice,
+    as_user_ids,
+    check_count,
+    check_positive,
+    check_rows,
+    check_seed,
+    check_share,
+)
 from railsearch.similarity.contract import ConfigValue
 from railsearch.similarity.fingerprints import remembered_fingerprint
 from railsearch.similarity.fused import fused_mixture

@@ -5,13 +5,13 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from railsearch.encoders import TextEncoder
-from railsearch.errors import InvalidInputError, ModelFolderError
-from railsearch.files import new_folder, settled_folder
-from railsearch.sealed_config import CONFIG_FILE, ConfigFormat
-from railsearch.similarity import load_similarity, save_similarity
+from railsearch.folders.sealed import CONFIG_FILE, ConfigFormat
+from railsearch.folders.similarity_folder import load_similarity, save_similarity
+from railsearch.foundation.errors import InvalidInputError, ModelFolderError
+from railsearch.foundation.files import new_folder, settled_folder
 from railsearch.text_retriever.card import TextCard
 from railsearch.text_retriever.recipe import TextRecipe
-from railsearch.training.text import TextModel
+from railsearch.training.tasks.texts import TextModel
 
 FORMAT = ConfigFormat("railsearch.text_retriever", 1, what="text retriever", writer="TextRetriever.save")
 ENCODER = "encoder"

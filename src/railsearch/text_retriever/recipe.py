@@ -7,14 +7,14 @@ from typing import Annotated, Literal, Self
 from pydantic import Field, model_validator
 from torch import nn
 
-from railsearch.config import Config, read_config
 from railsearch.data import PassageLayout, QuestionPassages, add_generated, read_passages, split_questions
 from railsearch.encoders import TextEncoder, TextSettings
-from railsearch.errors import InvalidInputError
-from railsearch.inputs import LARGEST_SEED
+from railsearch.foundation.errors import InvalidInputError
+from railsearch.foundation.inputs import LARGEST_SEED
+from railsearch.foundation.settings import Config, read_config
 from railsearch.similarity import CosineConfig, DotProduct, GateInput, MixtureOfLogits, Projection, Similarity
 from railsearch.training import TextTrainingConfig
-from railsearch.training.text import TextModel
+from railsearch.training.tasks.texts import TextModel
 
 
 class TextDataConfig(Config):

@@ -10,12 +10,13 @@ from torch import Tensor
 
 from railsearch.data import QuestionPassages, read_passages
 from railsearch.encoders import Pooling, TokenPlace
-from railsearch.encoders.text_tokens import check_texts
-from railsearch.errors import FingerprintError, InvalidInputError
+from railsearch.encoders.text.tokens import check_texts
 from railsearch.evaluation import Evaluation, evaluate_questions
+from railsearch.foundation.errors import FingerprintError, InvalidInputError
+from railsearch.foundation.inputs import as_choice, as_path, check_count
+from railsearch.foundation.progress import counting
+from railsearch.foundation.results import ItemBatch, ItemBatches, SearchResult
 from railsearch.index import Index, Precision, Strategy
-from railsearch.inputs import as_choice, as_path, check_count
-from railsearch.progress import counting
 from railsearch.similarity import CosineConfig
 from railsearch.similarity.fingerprints import compute_fingerprint
 from railsearch.text_retriever.card import TextCard, questions_digest
@@ -30,8 +31,7 @@ from railsearch.text_retriever.recipe import (
 from railsearch.training import FitReport, TextTrainingConfig
 from railsearch.training.loop import train
 from railsearch.training.processes import Processes
-from railsearch.training.text import TextModel, TextTask
-from railsearch.types import ItemBatch, ItemBatches, SearchResult
+from railsearch.training.tasks.texts import TextModel, TextTask
 
 PASSAGES_PER_BATCH = 2048
 """Passages whose components are held at once while an index is built."""

@@ -14,8 +14,8 @@ from safetensors import SafetensorError
 from torch import Tensor, nn
 from torch.optim import Optimizer
 
-from railsearch.errors import InvalidInputError
-from railsearch.files import new_file, new_folder
+from railsearch.foundation.errors import InvalidInputError
+from railsearch.foundation.files import new_file, new_folder
 from railsearch.training.config import LoopConfig
 from railsearch.training.report import EpochReport
 

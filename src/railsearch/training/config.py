@@ -5,8 +5,8 @@ from typing import Annotated
 
 from pydantic import Field
 
-from railsearch.config import Config
-from railsearch.inputs import LARGEST_SEED
+from railsearch.foundation.inputs import LARGEST_SEED
+from railsearch.foundation.settings import Config
 from railsearch.training.negatives import Negatives
 
 

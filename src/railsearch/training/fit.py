@@ -5,8 +5,8 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor, nn
 
-from railsearch.errors import InvalidInputError
-from railsearch.inputs import (
+from railsearch.foundation.errors import InvalidInputError
+from railsearch.foundation.inputs import (
     ArrayLike,
     as_choice,
     as_embeddings,
@@ -17,8 +17,8 @@ from railsearch.inputs import (
     check_seed,
     is_finite,
 )
-from railsearch.metrics import summarize
-from railsearch.scoring import Hidden, compute_item_parts, compute_query_parts, target_ranks
+from railsearch.foundation.metrics import summarize
+from railsearch.kernels import RowFilter, compute_item_parts, compute_query_parts, target_ranks
 from railsearch.similarity import Similarity, check_similarity
 from railsearch.training.config import TrainingConfig
 from railsearch.training.loop import Batch, diverged, train
@@ -116,7 +116,7 @@ class _Data:
     items: Tensor  # (N, D)
     user_ids: Tensor | None  # (Q,)
     pairs: Tensor  # (M, 2)
-    validation: tuple[Tensor, Hidden] | None
+    validation: tuple[Tensor, RowFilter] | None
     """Held-out pairs (V, 2), and the training items of their queries."""
 
     def users_of(self, rows: Tensor) -> Tensor | None:
@@ -180,7 +180,7 @@ class PairTask:
         queries, targets = pairs.unbind(dim=1)  # (V,)
         query_parts = compute_query_parts(self._similarity, data.queries[queries], data.users_of(queries))
         item_parts = compute_item_parts(self._similarity, data.items)
-        return summarize(target_ranks(self._similarity, query_parts, item_parts, targets, hidden=seen))
+        return summarize(target_ranks(self._similarity, query_parts, item_parts, targets, row_filter=seen))
 
     @torch.no_grad()
     def check_alive(self) -> None:

@@ -6,8 +6,8 @@ from pathlib import Path
 from types import TracebackType
 from typing import TYPE_CHECKING, Self, TextIO
 
-from railsearch.errors import MissingExtraError
-from railsearch.files import new_file
+from railsearch.foundation.errors import MissingExtraError
+from railsearch.foundation.files import new_file
 from railsearch.training.report import EpochReport
 
 if TYPE_CHECKING:

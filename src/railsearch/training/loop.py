@@ -20,8 +20,8 @@ import torch
 from torch import Generator, Tensor, nn
 from torch.optim import AdamW
 
-from railsearch.errors import InvalidInputError, TrainingError
-from railsearch.files import only_writer
+from railsearch.foundation.errors import InvalidInputError, TrainingError
+from railsearch.foundation.files import only_writer
 from railsearch.training.checkpoints import Checkpoints, State
 from railsearch.training.config import LoopConfig, Schedule
 from railsearch.training.log import TrainingLog, import_tensorboard

@@ -3,9 +3,9 @@
 import torch
 from torch import Tensor
 
-from railsearch.errors import InvalidInputError
-from railsearch.inputs import ArrayLike, as_integers
-from railsearch.scoring import Hidden
+from railsearch.foundation.errors import InvalidInputError
+from railsearch.foundation.inputs import ArrayLike, as_integers
+from railsearch.kernels import RowFilter
 
 
 def as_pairs(pairs: ArrayLike, *, name: str, size: tuple[int, int]) -> Tensor:
@@ -26,9 +26,9 @@ def as_pairs(pairs: ArrayLike, *, name: str, size: tuple[int, int]) -> Tensor:
     return tensor
 
 
-def seen_items(pairs: Tensor, queries: Tensor) -> Hidden:
+def seen_items(pairs: Tensor, queries: Tensor) -> RowFilter:
     """The items that each of the given query rows is paired with."""
     ordered = torch.unique(pairs.cpu(), dim=0)  # (M, 2) by query, then item, each pair once
     bounds = torch.searchsorted(ordered[:, 0].contiguous(), torch.stack([queries.cpu(), queries.cpu() + 1]))
     lists = [ordered[first:last, 1] for first, last in zip(*bounds.tolist(), strict=True)]
-    return Hidden.from_lists(lists, device=pairs.device)
+    return RowFilter.from_lists(lists, device=pairs.device)

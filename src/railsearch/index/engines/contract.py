@@ -5,7 +5,7 @@ from typing import Protocol, runtime_checkable
 
 from torch import Tensor
 
-from railsearch.scoring import Hidden
+from railsearch.kernels import RowFilter
 
 NO_ROW = -1
 """Stands where a list of rows has nothing more to give."""
@@ -22,14 +22,14 @@ class Nearest:
 class Table(Protocol):
     """Vectors that an engine has made ready to be searched; never changed."""
 
-    def best(self, vectors: Tensor, n: int, hidden: Hidden | None) -> Nearest:
+    def best(self, vectors: Tensor, n: int, row_filter: RowFilter | None) -> Nearest:
         """Find the n best rows for each of the vectors (B, V, d), or all where the table has fewer.
 
         Hidden rows of a query are never given to any of its vectors, and do not count among its n.
         """
         ...
 
-    def above(self, vectors: Tensor, thresholds: Tensor, hidden: Hidden | None) -> Tensor:
+    def above(self, vectors: Tensor, thresholds: Tensor, row_filter: RowFilter | None) -> Tensor:
         """Say which rows (B, N) some vector of the query meets with a dot product of at least its threshold (B,).
 
         Only where the engine has `supports_threshold`.

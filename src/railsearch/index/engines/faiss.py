@@ -11,10 +11,10 @@ import numpy.typing as npt
 import torch
 from torch import Tensor
 
-from railsearch.errors import MissingExtraError
+from railsearch.foundation.errors import MissingExtraError
+from railsearch.foundation.inputs import as_choice, check_count
 from railsearch.index.engines.contract import NO_ROW, Nearest
-from railsearch.inputs import as_choice, check_count
-from railsearch.scoring import Hidden
+from railsearch.kernels import RowFilter
 
 Floats: TypeAlias = npt.NDArray[np.float32]
 Rows: TypeAlias = npt.NDArray[np.int64]
@@ -110,30 +110,30 @@ class FaissTable:
         self._index = index
         self._effort = effort
 
-    def best(self, vectors: Tensor, n: int, hidden: Hidden | None) -> Nearest:
+    def best(self, vectors: Tensor, n: int, row_filter: RowFilter | None) -> Nearest:
         """Find the n best rows for each of the vectors (B, V, d)."""
         num_queries, num_vectors, _ = vectors.shape
         num_rows = self._index.ntotal
         num_unwanted = 0
-        if hidden is not None and len(hidden.queries):
-            num_unwanted = int(torch.bincount(hidden.queries).max())
+        if row_filter is not None and len(row_filter.queries):
+            num_unwanted = int(torch.bincount(row_filter.queries).max())
         num_asked = min(n + num_unwanted, num_rows)
         if not num_asked or not num_queries:
             empty = vectors.new_empty(num_queries, num_vectors, min(n, num_rows))  # (B, V, n)
             return Nearest(torch.full_like(empty, NO_ROW, dtype=torch.int64), empty.fill_(-torch.inf))
         found, found_rows = self._index.search(
-            _as_array(vectors.flatten(0, 1)), num_asked, params=self._parameters(hidden, num_asked)
+            _as_array(vectors.flatten(0, 1)), num_asked, params=self._parameters(row_filter, num_asked)
         )
         shape = (num_queries, num_vectors, num_asked)
         rows = torch.from_numpy(found_rows).view(shape).to(vectors.device)
         scores = torch.from_numpy(found).view(shape).to(vectors).masked_fill(rows == NO_ROW, -torch.inf)
-        if num_unwanted and hidden is not None:
-            scores = scores.masked_fill(_is_unwanted(rows, hidden, num_rows), -torch.inf)  # (B, V, n + unwanted)
+        if num_unwanted and row_filter is not None:
+            scores = scores.masked_fill(_is_unwanted(rows, row_filter, num_rows), -torch.inf)  # (B, V, n + unwanted)
         scores, order = scores.sort(dim=-1, descending=True, stable=True)
         scores, rows = scores[..., :n], rows.gather(-1, order)[..., :n]  # (B, V, n)
         return Nearest(rows.masked_fill(scores == -torch.inf, NO_ROW), scores)
 
-    def above(self, vectors: Tensor, thresholds: Tensor, hidden: Hidden | None) -> Tensor:
+    def above(self, vectors: Tensor, thresholds: Tensor, row_filter: RowFilter | None) -> Tensor:
         """Say which rows (B, N) some vector of the query meets with at least its threshold (B,)."""
         num_rows = self._index.ntotal
         is_above = torch.zeros(len(vectors), num_rows, dtype=torch.bool, device=vectors.device)  # (B, N)
@@ -142,17 +142,17 @@ class FaissTable:
             radius = float(np.nextafter(np.float32(threshold), np.float32(-np.inf)))
             _, _, rows = self._index.range_search(_as_array(own), radius)  # one query's vectors: V * N rows at most
             is_above[query, torch.from_numpy(rows).to(vectors.device)] = True
-        if hidden is not None:
-            if hidden.is_allowed is not None:
-                is_above &= hidden.is_allowed
-            is_above[hidden.queries, hidden.rows] = False
+        if row_filter is not None:
+            if row_filter.is_allowed is not None:
+                is_above &= row_filter.is_allowed
+            is_above[row_filter.queries, row_filter.rows] = False
         return is_above
 
-    def _parameters(self, hidden: Hidden | None, num_asked: int) -> object:
+    def _parameters(self, row_filter: RowFilter | None, num_asked: int) -> object:
         faiss = _import_faiss()
         settings: dict[str, object] = {}
-        if hidden is not None and hidden.is_allowed is not None:
-            bitmap = np.packbits(hidden.is_allowed.cpu().numpy(), bitorder="little")
+        if row_filter is not None and row_filter.is_allowed is not None:
+            bitmap = np.packbits(row_filter.is_allowed.cpu().numpy(), bitorder="little")
             settings["sel"] = faiss.IDSelectorBitmap(bitmap)
         if self._engine.kind == FaissKind.HNSW:
             return faiss.SearchParametersHNSW(efSearch=max(self._effort, num_asked), **settings)
@@ -161,10 +161,10 @@ class FaissTable:
         return faiss.SearchParameters(**settings)
 
 
-def _is_unwanted(rows: Tensor, hidden: Hidden, num_rows: int) -> Tensor:
+def _is_unwanted(rows: Tensor, row_filter: RowFilter, num_rows: int) -> Tensor:
     """Whether each of the rows (B, V, n) is hidden from its query."""
     queries = torch.arange(len(rows), device=rows.device)[:, None, None]  # (B, 1, 1)
-    is_unwanted: Tensor = torch.isin(queries * num_rows + rows, hidden.queries * num_rows + hidden.rows)
+    is_unwanted: Tensor = torch.isin(queries * num_rows + rows, row_filter.queries * num_rows + row_filter.rows)
     return is_unwanted & (rows != NO_ROW)  # (B, V, n)
 
 

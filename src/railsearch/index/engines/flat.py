@@ -7,9 +7,9 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from railsearch.errors import InvalidInputError
+from railsearch.foundation.errors import InvalidInputError
 from railsearch.index.engines.contract import NO_ROW, Nearest
-from railsearch.scoring import Hidden, RunningBest, for_each_block, select_best
+from railsearch.kernels import RowFilter, RunningBest, for_each_block, select_best
 
 VALUES_PER_BLOCK = 2**21
 """Dot products that a scan holds at once: 8 MiB of them."""
@@ -38,12 +38,12 @@ class FlatTable:
 
     vectors: Tensor  # (N, d)
 
-    def best(self, vectors: Tensor, n: int, hidden: Hidden | None) -> Nearest:
+    def best(self, vectors: Tensor, n: int, row_filter: RowFilter | None) -> Nearest:
         """Find the n best rows for each of the vectors (B, V, d)."""
-        return self.scan(vectors, n, hidden, visit=None)
+        return self.scan(vectors, n, row_filter, visit=None)
 
     def scan(
-        self, vectors: Tensor, n: int, hidden: Hidden | None, visit: Callable[[Tensor, int], None] | None
+        self, vectors: Tensor, n: int, row_filter: RowFilter | None, visit: Callable[[Tensor, int], None] | None
     ) -> Nearest:
         """Do what `best` does, and show each block of dot products (B, V, n) with its first row on the way."""
         num_queries, num_vectors, dim = vectors.shape
@@ -60,8 +60,8 @@ class FlatTable:
                 block = self.vectors[first : min(first + rows_per_block, end)].to(flat.dtype)  # (n, d)
                 scores = flat @ block.T  # (B * V, n)
                 by_query = scores.view(num_queries, num_vectors, len(block))  # (B, V, n)
-                if hidden is not None:
-                    hidden.hide(by_query, first)
+                if row_filter is not None:
+                    row_filter.hide(by_query, first)
                 if visit is not None:
                     visit(by_query, first)
                 best.update(scores, torch.arange(first, first + len(block), device=scores.device))
@@ -76,6 +76,6 @@ class FlatTable:
         rows = rows.masked_fill(found == -torch.inf, NO_ROW)
         return Nearest(rows.view(shape), found.view(shape))
 
-    def above(self, vectors: Tensor, thresholds: Tensor, hidden: Hidden | None) -> Tensor:
+    def above(self, vectors: Tensor, thresholds: Tensor, row_filter: RowFilter | None) -> Tensor:
         """Refuse: see Flat."""
         raise InvalidInputError("Flat() has no thresholds; a two-pass search scans by itself.")

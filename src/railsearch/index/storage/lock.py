@@ -9,7 +9,7 @@ import weakref
 from collections.abc import Iterator
 from pathlib import Path
 
-from railsearch.errors import IndexFolderError, IndexLockedError
+from railsearch.foundation.errors import IndexFolderError, IndexLockedError
 
 
 class WriterLock:

@@ -7,8 +7,8 @@ from dataclasses import asdict, dataclass, field, fields
 from types import GenericAlias
 from typing import TypeVar
 
-from railsearch.errors import IndexFolderError
-from railsearch.files import FileEntry
+from railsearch.foundation.errors import IndexFolderError
+from railsearch.foundation.files import FileEntry
 
 FORMAT = "railsearch.index"
 FORMAT_VERSION = 1

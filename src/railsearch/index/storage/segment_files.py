@@ -7,7 +7,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from railsearch.files import FileEntry, describe, new_file
+from railsearch.foundation.files import FileEntry, describe, new_file
 from railsearch.index.metadata import Metadata
 from railsearch.index.segment import Segment
 from railsearch.index.storage.manifest import SegmentEntry, metadata_file, segment_file

@@ -24,13 +24,14 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
 
-from railsearch.errors import FingerprintError, IndexFolderError, ModelFolderError
-from railsearch.files import TEMPORARY, FileEntry, describe, new_file
+from railsearch.folders.similarity_folder import fingerprint, load_similarity, save_similarity
+from railsearch.foundation.errors import FingerprintError, IndexFolderError, ModelFolderError
+from railsearch.foundation.files import TEMPORARY, FileEntry, describe, new_file
 from railsearch.index.segment import Segment
 from railsearch.index.storage.lock import ReaderLock, WriterLock, remove_if_unread
 from railsearch.index.storage.manifest import Manifest, SealBrokenError, SegmentEntry, seal, unseal
 from railsearch.index.storage.segment_files import read_segment, write_segment, write_tensors
-from railsearch.similarity import Similarity, fingerprint, load_similarity, save_similarity
+from railsearch.similarity import Similarity
 
 logger = logging.getLogger(__name__)
 

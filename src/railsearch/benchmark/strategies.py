@@ -1,0 +1,268 @@
+"""The benchmark of search strategies: what each finds and what it costs, all in one run (the paper's Table 3)."""
+
+import math
+import statistics
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from functools import partial
+
+import torch
+from torch import Tensor
+
+from railsearch.benchmark.machine import describe_machine, measure_peak, watch_others
+from railsearch.benchmark.naive import NaiveBruteForce
+from railsearch.benchmark.report import BenchmarkReport, BenchmarkRow, Latency
+from railsearch.data.synthetic.shapes import DEFAULT_SHARPNESS, SIZES, ShapeName, make_shape
+from railsearch.foundation.errors import InvalidInputError, NotEnoughItemsError
+from railsearch.foundation.inputs import ArrayLike, as_choice, as_embeddings, check_count
+from railsearch.foundation.progress import measuring
+from railsearch.foundation.results import SearchResult
+from railsearch.index import (
+    Adaptive,
+    Average,
+    BruteForce,
+    Combined,
+    Index,
+    PerComponent,
+    Strategy,
+    TwoPass,
+    format_strategy,
+)
+from railsearch.kernels import Stage, now, stopwatch
+from railsearch.similarity import QueryParts
+
+HIT_RATE_DEPTHS = (1, 5, 10, 50, 100)
+NAIVE = "naive BruteForce"
+TIE = 1e-5
+"""Relative distance from the K-th score within which an item ties with it, and is no miss."""
+DEFAULT_STRATEGIES: tuple[Strategy, ...] = (
+    TwoPass(),
+    Adaptive(),
+    Adaptive(max_gap=1.0),
+    PerComponent(5),
+    PerComponent(100),
+    Average(200),
+    Average(500),
+    Average(2000),
+    Combined(5, 200),
+    Combined(100, 500),
+)
+
+
+@dataclass(slots=True)
+class _Contender:
+    """One way to search, and its times so far."""
+
+    name: str
+    search: Callable[[Tensor | QueryParts], SearchResult]
+    seconds: dict[int, list[float]] = field(default_factory=dict)
+    stages: list[dict[str, float]] = field(default_factory=list)
+
+
+def run_benchmark(
+    index: Index,
+    queries: ArrayLike | QueryParts,
+    *,
+    k: int = 100,
+    strategies: Sequence[Strategy] = DEFAULT_STRATEGIES,
+    batch_sizes: Sequence[int] = (32, 1),
+    repeats: int = 10,
+    naive: NaiveBruteForce | None = None,
+    show_progress: bool | None = None,
+) -> BenchmarkReport:
+    """Measure strategies on an index, beside brute force in the same run.
+
+    A first round answers all queries: it warms up, and gives quality and memory. Then strategies take turns, each
+    with one batch of every size, so that noise hits all alike. Times are to be read as ratios within one run.
+
+    Args:
+        index: what is searched.
+        queries: embeddings (B, D), ready components where the similarity takes those, or parts; at least as many as
+            the largest batch.
+        k: how many items each search asks for.
+        strategies: what to measure besides brute force, which always runs, and first.
+        batch_sizes: queries searched at once; time by stage is that of the first size.
+        repeats: how many times each is measured; every repeat takes the next batch of the queries.
+        naive: also measure brute force from raw item embeddings, as research code does it.
+        show_progress: draw a progress bar; by default only on a terminal.
+
+    >>> from railsearch.data import make_shape
+    >>> shape = make_shape("ml-20m", num_items=300, num_queries=4)
+    >>> index = Index.build(shape.similarity, shape.item_embeddings)
+    >>> report = run_benchmark(index, shape.query_components, k=5, strategies=[TwoPass()], batch_sizes=[4], repeats=1)
+    >>> [(row.name, row.hit_rates[5], row.share_exact) for row in report.rows]
+    [('BruteForce', 1.0, 1.0), ('TwoPass', 1.0, 1.0)]
+    """
+    checked = (
+        queries
+        if isinstance(queries, QueryParts)
+        else as_embeddings(queries, name="queries", shape=index.similarity.query_shape)
+    )
+    _check_run(k, len(index), len(checked), batch_sizes, repeats)
+    chosen = _with_brute_force(strategies)
+    _check_strategies(index, checked, k, chosen)
+    contenders = [
+        _Contender(format_strategy(strategy), partial(index.search, k=k, strategy=strategy)) for strategy in chosen
+    ]
+    if naive is not None:
+        if len(naive.items) != len(index):
+            raise InvalidInputError(
+                f"naive has {len(naive.items)} items but the index holds {len(index)}; give both the same items."
+            )
+        contenders.insert(1, _Contender(NAIVE, partial(naive.search, k=k)))
+    with measuring(len(contenders) * (1 + repeats), is_shown=show_progress) as step:
+        results, peaks = [], []
+        for contender in contenders:
+            result, peak = measure_peak(partial(contender.search, checked))
+            results.append(result)
+            peaks.append(peak)
+            for size in batch_sizes:
+                contender.search(checked[:size])
+            step(contender.name)
+        with watch_others() as busy_elsewhere:
+            for repeat in range(repeats):
+                for contender in contenders:
+                    for size in batch_sizes:
+                        _measure(contender, _batch(checked, size, repeat), size, has_stages=size == batch_sizes[0])
+                    step(contender.name)
+    return BenchmarkReport(
+        machine=describe_machine(),
+        dtype=_dtype(index),
+        num_items=len(index),
+        num_query_components=index.similarity.num_query_components,
+        num_item_components=index.similarity.num_item_components,
+        component_dim=index.similarity.component_dim,
+        k=k,
+        num_queries=len(checked),
+        repeats=repeats,
+        busy_elsewhere=busy_elsewhere(),
+        rows=tuple(
+            _row(contender, contenders[0], result, results[0], peak)
+            for contender, result, peak in zip(contenders, results, peaks, strict=True)
+        ),
+    )
+
+
+def benchmark_shape(
+    name: ShapeName | str,
+    *,
+    num_items: int | None = None,
+    num_queries: int = 64,
+    sharpness: float = DEFAULT_SHARPNESS,
+    seed: int = 0,
+    k: int = 100,
+    strategies: Sequence[Strategy] = DEFAULT_STRATEGIES,
+    batch_sizes: Sequence[int] = (32, 1),
+    repeats: int = 10,
+    has_naive: bool = True,
+    show_progress: bool | None = None,
+) -> BenchmarkReport:
+    """Make the synthetic world of one of the paper's workloads, index it, and measure strategies on it.
+
+    What cannot work is refused before the world is made. The options are those of `make_shape` and `run_benchmark`.
+    """
+    name = as_choice(ShapeName, name, name="shape")
+    _check_run(k, SIZES[name].num_items if num_items is None else num_items, num_queries, batch_sizes, repeats)
+    trial = make_shape(name, num_items=k, num_queries=1, sharpness=sharpness, seed=seed)
+    _check_strategies(Index.build(trial.similarity, trial.item_embeddings), trial.query_components, k, strategies)
+    shape = make_shape(name, num_items=num_items, num_queries=num_queries, sharpness=sharpness, seed=seed)
+    return run_benchmark(
+        Index.build(shape.similarity, shape.item_embeddings),
+        shape.query_components,
+        k=k,
+        strategies=strategies,
+        batch_sizes=batch_sizes,
+        repeats=repeats,
+        naive=NaiveBruteForce(shape.similarity, shape.item_embeddings) if has_naive else None,
+        show_progress=show_progress,
+    )
+
+
+def relative_hit_rates(scores: Tensor, true_scores: Tensor) -> dict[int, float]:
+    """Share of the true best K that is among the best K found, for the depths of the paper up to k.
+
+    Found and true scores (B, K) are both best first. An item counts by its score, so that one which ties with the
+    K-th is no miss.
+
+    >>> relative_hit_rates(torch.tensor([[9.0, 7.0, 6.0, 5.0, 4.0]]), torch.tensor([[9.0, 8.0, 7.0, 6.0, 5.0]]))
+    {1: 1.0, 5: 0.8}
+    """
+    rates = {}
+    for depth in HIT_RATE_DEPTHS:
+        if depth <= true_scores.shape[1]:
+            kth = true_scores[:, depth - 1 : depth]  # (B, 1)
+            is_hit = scores[:, :depth] >= kth - TIE * kth.abs().clamp_min(1.0)  # (B, depth)
+            rates[depth] = float(is_hit.double().mean())
+    return rates
+
+
+def _check_run(k: int, num_items: int, num_queries: int, batch_sizes: Sequence[int], repeats: int) -> None:
+    check_count(k, name="k")
+    check_count(num_items, name="num_items")
+    check_count(repeats, name="repeats")
+    if k > num_items:
+        raise NotEnoughItemsError(f"k is {k} but the index holds {num_items} items; ask for k <= {num_items}.")
+    if not batch_sizes:
+        raise InvalidInputError("batch_sizes is empty; give at least one, such as 32.")
+    largest = max(check_count(size, name="batch_sizes") for size in batch_sizes)
+    if num_queries < largest:
+        raise InvalidInputError(
+            f"there are {num_queries} queries but a batch of {largest} is to be measured; give {largest} or more."
+        )
+
+
+def _check_strategies(index: Index, queries: Tensor | QueryParts, k: int, strategies: Sequence[Strategy]) -> None:
+    """Search for no query at all: a strategy that cannot work with this k says so, and the others do no work."""
+    for strategy in strategies:
+        index.search(queries[:0], k, strategy)
+
+
+def _with_brute_force(strategies: Sequence[Strategy]) -> list[Strategy]:
+    """Brute force first, and nothing twice."""
+    return list(dict.fromkeys([BruteForce(), *strategies]))
+
+
+def _batch(queries: Tensor | QueryParts, size: int, turn: int) -> Tensor | QueryParts:
+    """The next whole batch; after the last comes the first again."""
+    first = size * (turn % (len(queries) // size))
+    return queries[first : first + size]
+
+
+def _measure(contender: _Contender, batch: Tensor | QueryParts, size: int, *, has_stages: bool) -> None:
+    with stopwatch() as stages:
+        started = now()
+        contender.search(batch)
+        seconds = now() - started
+    contender.seconds.setdefault(size, []).append(seconds)
+    if has_stages:
+        by_name = {stage.value: spent for stage, spent in stages.items()}
+        contender.stages.append({**by_name, "other": seconds - sum(stages.values())})
+
+
+def _row(
+    contender: _Contender, brute_force: _Contender, result: SearchResult, truth: SearchResult, peak: int | None
+) -> BenchmarkRow:
+    latencies = []
+    for size, seconds in contender.seconds.items():
+        median = statistics.median(seconds)
+        p95 = sorted(seconds)[math.ceil(0.95 * len(seconds)) - 1]
+        latencies.append(
+            Latency(size, median, p95, min(seconds), statistics.median(brute_force.seconds[size]) / median)
+        )
+    return BenchmarkRow(
+        name=contender.name,
+        hit_rates=relative_hit_rates(result.scores, truth.scores),
+        latencies=tuple(latencies),
+        num_scored=float(result.num_scored.double().mean()),
+        mean_gap=float(result.gap.double().mean()),
+        share_exact=float(result.is_exact.double().mean()),
+        stage_seconds={
+            name: statistics.median(stages[name] for stages in contender.stages) for name in (*Stage, "other")
+        },
+        peak_bytes=peak,
+    )
+
+
+def _dtype(index: Index) -> str:
+    weights = next(iter(index.similarity.parameters()), torch.empty(0))
+    return str(weights.dtype).removeprefix("torch.")

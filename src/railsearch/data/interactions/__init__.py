@@ -1,0 +1,1 @@
+"""Interactions: events of users and items from files, prepared folders, and splits."""

@@ -1,0 +1,67 @@
+"""What is trained on and what is held out, stated in words that are printed with every figure."""
+
+from dataclasses import dataclass
+
+from torch import Tensor
+
+from railsearch.data.interactions.interactions import Interactions
+from railsearch.foundation.errors import InvalidInputError
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class HeldOut:
+    """One item held out of each of some users' histories."""
+
+    users: Tensor  # (n,)
+    items: Tensor  # (n,) the item to be found
+    history_ends: Tensor  # (n,) where the history that may be looked at ends, as a place among all events
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Split:
+    """Events to train on, and items held out for validation and for the test."""
+
+    interactions: Interactions
+    train_ends: Tensor  # (U,) where each user's training events end, as a place among all events
+    validation: HeldOut | None
+    test: HeldOut
+    protocol: str
+
+    @property
+    def num_train_events(self) -> int:
+        """How many events are trained on."""
+        return int((self.train_ends - self.interactions.offsets[:-1]).sum())
+
+
+def leave_last_out(interactions: Interactions, *, has_validation: bool = True) -> Split:
+    """Hold out each user's last item for the test, and the one before it for validation.
+
+    Validation picks the epoch; the test is read once. Without validation it is the split of the paper, whose figures
+    are those of the best epoch on the test item itself. Users with too few events to hold any out are trained on whole,
+    and do not count in any figure.
+
+    >>> import polars as pl
+    >>> table = pl.DataFrame({"user": [1, 1, 1, 2], "item": [5, 6, 7, 5], "timestamp": [1, 2, 3, 1]})
+    >>> split = leave_last_out(Interactions.from_frame(table))
+    >>> split.test.users.tolist(), split.test.items.tolist(), split.validation.items.tolist(), split.num_train_events
+    ([0], [2], [1], 2)
+    """
+    offsets = interactions.offsets  # (U + 1,)
+    starts, ends = offsets[:-1], offsets[1:]  # (U,)
+    num_held_out = 2 if has_validation else 1
+    users = (ends - starts > num_held_out).nonzero().flatten()  # (n,)
+    if not len(users):
+        raise InvalidInputError(
+            f"no user has more than {num_held_out} events, so that none can be held out; give longer histories."
+        )
+    train_ends = ends.clone()  # (U,)
+    train_ends[users] -= num_held_out
+    last = ends[users] - 1  # (n,)
+    test = HeldOut(users, interactions.items[last], last)
+    validation = HeldOut(users, interactions.items[last - 1], last - 1) if has_validation else None
+    num_short = interactions.num_users - len(users)
+    held_out = "last item for test, the one before for validation" if has_validation else "last item for test"
+    ranking = f"full ranking over {interactions.num_items:,} items, those in the history excluded"
+    too_short = f" ({num_short:,} with too few events are not counted)" if num_short else ""
+    protocol = f"chronological, {held_out}; {ranking}; {len(users):,} users{too_short}"
+    return Split(interactions, train_ends, validation, test, protocol)

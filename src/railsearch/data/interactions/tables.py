@@ -1,0 +1,125 @@
+"""Interactions from a table of one's own: CSV with a header, Parquet or Arrow."""
+
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from railsearch.data.interactions.columns import TimeUnit, as_numbers_where_lossless
+from railsearch.data.interactions.interactions import Interactions, as_given, assemble, check_columns
+from railsearch.data.interactions.text_files import TextTable, existing_file, read_csv
+from railsearch.foundation.errors import InvalidInputError
+
+if TYPE_CHECKING:
+    from polars import DataFrame
+
+SEPARATORS = {".csv": ",", ".tsv": "\t"}
+TABLES = (*SEPARATORS, ".parquet", ".arrow", ".ipc", ".feather")
+
+
+def read_interactions(
+    path: str | Path,
+    *,
+    user: str = "user",
+    item: str = "item",
+    timestamp: str | None = "timestamp",
+    rating: str | None = None,
+    time_unit: str = TimeUnit.SECONDS,
+    items: str | Path | None = None,
+    max_bad_rows: int = 0,
+    show_progress: bool | None = None,
+) -> Interactions:
+    """Read interactions from a CSV file with a header, or from a Parquet or Arrow file; the suffix says which.
+
+    Ids of a CSV file are whole numbers where all of a column are written as such, and text otherwise, so that 007 stays
+    another id than 7. Times are numbers, or dates such as 2024-05-01 or 2024-05-01T12:30:00+02:00; without a zone they
+    are in UTC.
+
+    Args:
+        path: one row an event.
+        user: the column of users.
+        item: the column of items.
+        timestamp: the column of times; None where rows are in order already.
+        rating: a column of numbers to keep along.
+        time_unit: what times that are numbers count: s, ms, us or ns.
+        items: a table of all items that can be recommended, with their ids in a column that is also called `item`;
+            other columns, such as titles, are kept.
+        max_bad_rows: rows that are left out and reported because something in them is missing or cannot be read; with
+            more, the reading stops.
+        show_progress: draw a progress bar; by default only on a terminal.
+    """
+    names = {"user": user, "item": item, "timestamp": timestamp, "rating": rating}
+    events, source = _read(path, show_progress), str(path)
+    catalogue = None if items is None else _read(items, show_progress)
+    check_columns(_frame(events).columns, names, source)
+    known = None if catalogue is None else _catalogue(catalogue, item, str(items))
+    if isinstance(events, TextTable):
+        given = events.as_given(**names)
+        given = given.with_columns(*as_numbers_where_lossless(given["user"]))
+    else:
+        given = as_given(events, names)
+    given, known = _with_item_numbers(
+        given, known, item, are_text=(isinstance(events, TextTable), isinstance(catalogue, TextTable))
+    )
+    return assemble(
+        given,
+        catalogue=known,
+        catalogue_column=item,
+        time_unit=time_unit,
+        max_bad_rows=max_bad_rows,
+        source=source,
+    )
+
+
+def read_table(path: str | Path) -> "DataFrame":
+    """Read a Parquet or Arrow file whole."""
+    import polars as pl  # noqa: PLC0415  (importing railsearch stays cheap)
+
+    file = existing_file(path)
+    try:
+        return pl.read_parquet(file) if file.suffix == ".parquet" else pl.read_ipc(file)
+    except (pl.exceptions.PolarsError, OSError, ValueError) as error:
+        raise InvalidInputError(f"{file} cannot be read as a table ({error}); write it anew.") from error
+
+
+def _read(path: str | Path, show_progress: bool | None) -> "TextTable | DataFrame":
+    file = existing_file(path)
+    if file.suffix not in TABLES:
+        raise InvalidInputError(f"{file} has a format that is not known; give one of: {', '.join(TABLES)}.")
+    if file.suffix in SEPARATORS:
+        return read_csv(file, separator=SEPARATORS[file.suffix], show_progress=show_progress)
+    return read_table(file)
+
+
+def _frame(table: "TextTable | DataFrame") -> "DataFrame":
+    return table.frame if isinstance(table, TextTable) else table
+
+
+def _catalogue(table: "TextTable | DataFrame", item: str, source: str) -> "DataFrame":
+    """A table of items; what is written as numbers in a text file becomes numbers, save the ids."""
+    check_columns(_frame(table).columns, {"item": item}, source)
+    if not isinstance(table, TextTable):
+        return table
+    bad = table.lines.filter(table.num_fields != table.frame.width)
+    if len(bad):
+        raise InvalidInputError(
+            f"{source} has too few or too many fields in line {bad[0]}; {table.frame.width} are needed."
+        )
+    others = (as_numbers_where_lossless(column) for column in table.frame.drop(item))
+    return table.frame.with_columns(*(column for columns in others for column in columns))
+
+
+def _with_item_numbers(
+    events: "DataFrame", catalogue: "DataFrame | None", column: str, *, are_text: tuple[bool, bool]
+) -> "tuple[DataFrame, DataFrame | None]":
+    """Items of text files as numbers, if those of both tables can be."""
+    if catalogue is None:
+        return (events.with_columns(*as_numbers_where_lossless(events["item"])) if are_text[0] else events), None
+    columns = [events["item"], catalogue[column]]
+    texts = [found for found, is_text in zip(columns, are_text, strict=True) if is_text]
+    typed = [found for found, is_text in zip(columns, are_text, strict=True) if not is_text]
+    if not all(found.dtype.is_integer() for found in typed):
+        return events, catalogue
+    numbers = iter(as_numbers_where_lossless(*texts))
+    return (
+        events.with_columns(next(numbers)) if are_text[0] else events,
+        catalogue.with_columns(next(numbers)) if are_text[1] else catalogue,
+    )

@@ -1,0 +1,1 @@
+"""Questions and passages from files, and the splits of questions."""

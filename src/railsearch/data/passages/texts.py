@@ -1,0 +1,23 @@
+"""Passages by themselves, to be indexed: JSON lines of ids and texts."""
+
+from pathlib import Path
+
+from railsearch.data.passages.json_lines import read_json_lines
+from railsearch.foundation.errors import InvalidInputError
+
+
+def read_passage_texts(path: str | Path, *, show_progress: bool | None = None) -> dict[str, str]:
+    """Read passages by their ids: one JSON object a line with a text, an id (`id` or `_id`) and perhaps a title.
+
+    A line without an id gets the number of its passage, from 0. Files may be packed as .jsonl.gz or .jsonl.xz.
+    """
+    passages: dict[str, str] = {}
+    for number, record in enumerate(read_json_lines(path, show_progress=show_progress)):
+        name = next((name for name in ("id", "_id") if name in record.fields), None)
+        passage_id = str(number) if name is None else record.id(name)
+        if passage_id in passages:
+            raise InvalidInputError(f"id {passage_id!r} in {record.place} is there already; give each passage its own.")
+        passages[passage_id] = record.titled_text()
+    if not passages:
+        raise InvalidInputError(f"{path} holds no passages; give at least one.")
+    return passages

@@ -1,0 +1,1 @@
+"""Sequence encoders: from a history of items to a query embedding."""

@@ -1,0 +1,143 @@
+"""SASRec: causal self-attention over a history (Kang and McAuley, 2018), with normalisation before each layer."""
+
+import math
+from typing import ClassVar
+
+import torch
+import torch.nn.functional as F  # noqa: N812
+from torch import Generator, Tensor, nn
+
+from railsearch.encoders.sequence.histories import Histories, check_item_rows
+from railsearch.encoders.sequence.packing import Packing, group_histories
+from railsearch.foundation.errors import InvalidInputError
+from railsearch.foundation.inputs import check_count, check_seed, check_share
+from railsearch.similarity.contract import ConfigValue
+
+
+class SASRec(nn.Module):
+    """Encodes every position of a history, each from the events up to it.
+
+    Args:
+        num_items: rows of the item table.
+        dim: D, the size of item embeddings and of outputs.
+        num_blocks: how many blocks of attention and feed-forward.
+        num_heads: attention heads; must divide dim.
+        max_length: the longest history.
+        dropout: share of values dropped while training, of the input and in the blocks.
+        normalizes_output: layer-normalise outputs, as for a Mixture of Logits; a cosine does its own scaling.
+        seed: of the first weights; None draws them from torch's global generator.
+
+    >>> encoder = SASRec(num_items=100, dim=16, max_length=20, seed=0).eval()
+    >>> times = torch.tensor([10, 20, 30, 10, 15])
+    >>> histories = Histories(
+    ...     items=torch.tensor([3, 1, 4, 1, 5]), times=times, next_times=times + 10, lengths=torch.tensor([3, 2])
+    ... )
+    >>> encoder(histories).shape
+    torch.Size([5, 16])
+    """
+
+    kind: ClassVar[str] = "sasrec"
+
+    def __init__(
+        self,
+        *,
+        num_items: int,
+        dim: int = 50,
+        num_blocks: int = 2,
+        num_heads: int = 1,
+        max_length: int = 200,
+        dropout: float = 0.2,
+        normalizes_output: bool = True,
+        seed: int | None = None,
+    ) -> None:
+        super().__init__()
+        self.num_items = check_count(num_items, name="num_items")
+        self.dim = check_count(dim, name="dim")
+        self.num_heads = check_count(num_heads, name="num_heads")
+        if self.dim % self.num_heads:
+            raise InvalidInputError(f"num_heads is {num_heads} but dim is {dim}; choose num_heads that divides dim.")
+        self.max_length = check_count(max_length, name="max_length")
+        self.dropout = check_share(dropout, name="dropout")
+        self.normalizes_output = normalizes_output
+        self.item_table = nn.Embedding(self.num_items, self.dim)
+        self.position_table = nn.Embedding(self.max_length, self.dim)
+        self.blocks = nn.ModuleList(
+            _Block(dim=self.dim, num_heads=self.num_heads, dropout=self.dropout)
+            for _ in range(check_count(num_blocks, name="num_blocks"))
+        )
+        self.reset_parameters(None if seed is None else Generator().manual_seed(check_seed(seed)))
+
+    @property
+    def config(self) -> dict[str, ConfigValue]:
+        """Keyword arguments that build this encoder anew."""
+        return {
+            "num_items": self.num_items,
+            "dim": self.dim,
+            "num_blocks": len(self.blocks),
+            "num_heads": self.num_heads,
+            "max_length": self.max_length,
+            "dropout": self.dropout,
+            "normalizes_output": self.normalizes_output,
+        }
+
+    def reset_parameters(self, generator: Generator | None = None) -> None:
+        """Give all weights their first values anew, from the generator if one is given."""
+        nn.init.trunc_normal_(self.item_table.weight, std=0.02, generator=generator)
+        nn.init.trunc_normal_(self.position_table.weight, std=math.sqrt(1 / self.dim), generator=generator)
+        for module in self.blocks.modules():
+            if isinstance(module, nn.Linear):
+                nn.init.xavier_uniform_(module.weight, generator=generator)
+                nn.init.zeros_(module.bias)
+            elif isinstance(module, nn.LayerNorm):
+                module.reset_parameters()
+
+    def forward(self, histories: Histories) -> Tensor:
+        """Encode every position: (E, D), in the order of the histories."""
+        histories.check(num_items=self.num_items, max_length=self.max_length)
+        packing = group_histories(histories.lengths, num_heads=self.num_heads)
+        events = self.item_table(histories.items) * math.sqrt(self.dim)  # (E, D)
+        events = F.dropout(events + self.position_table(packing.positions), self.dropout, self.training)  # (E, D)
+        for block in self.blocks:
+            events = block(events, packing)  # (E, D)
+        return F.layer_norm(events, (self.dim,)) if self.normalizes_output else events
+
+    def embed_items(self, rows: Tensor | None = None) -> Tensor:
+        """Give items as a similarity takes them: (n, D), all items where no rows are given."""
+        if rows is None:
+            return self.item_table.weight
+        check_item_rows(rows, num_items=self.num_items, name="rows")
+        return F.embedding(rows, self.item_table.weight)
+
+
+class _Block(nn.Module):
+    """x + dropout(attention(LN(x))), then the same with a feed-forward layer."""
+
+    def __init__(self, *, dim: int, num_heads: int, dropout: float) -> None:
+        super().__init__()
+        self.num_heads = num_heads
+        self.dropout = dropout
+        self.attention_norm = nn.LayerNorm(dim)
+        self.attention_input = nn.Linear(dim, 3 * dim)
+        self.attention_output = nn.Linear(dim, dim)
+        self.feed_forward_norm = nn.LayerNorm(dim)
+        self.hidden = nn.Linear(dim, dim)
+        self.output = nn.Linear(dim, dim)
+
+    def forward(self, events: Tensor, packing: Packing) -> Tensor:
+        """Take events (E, D) to events (E, D)."""
+        attended = self.attention_output(self._attend(self.attention_norm(events), packing))  # (E, D)
+        events = events + self._drop(attended)
+        hidden = self._drop(F.relu(self.hidden(self.feed_forward_norm(events))))  # (E, D)
+        return events + self._drop(self.output(hidden))
+
+    def _attend(self, events: Tensor, packing: Packing) -> Tensor:
+        padded = packing.unpack(self.attention_input(events))  # (T, 3 * D)
+        outputs = []
+        for group in packing.split(padded.view(len(padded), 3, self.num_heads, -1)):  # (b, n, 3, H, d)
+            queries, keys, values = group.permute(2, 0, 3, 1, 4)  # (b, H, n, d) each
+            attended = F.scaled_dot_product_attention(queries, keys, values, is_causal=True)  # (b, H, n, d)
+            outputs.append(attended.transpose(1, 2).flatten(2).flatten(0, 1))  # (b * n, D)
+        return packing.pack(torch.cat(outputs))  # (E, D)
+
+    def _drop(self, values: Tensor) -> Tensor:
+        return F.dropout(values, self.dropout, self.training)

@@ -1,0 +1,1 @@
+"""Text encoders: from a text to components, by a pretrained language model."""

@@ -1,0 +1,1 @@
+"""Folders that railsearch writes: sealed, checksummed, and written whole or not at all."""

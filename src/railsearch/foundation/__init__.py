@@ -1,0 +1,1 @@
+"""Layer 0: errors, results, input checks, settings, files and progress. Nothing here knows a similarity."""

@@ -1,0 +1,48 @@
+"""What ranks say: each metric is one function of the rank of the one right item, averaged over queries."""
+
+from collections.abc import Sequence
+
+from torch import Tensor
+
+from railsearch.foundation.errors import InvalidInputError
+from railsearch.foundation.inputs import ArrayLike, as_integers
+
+
+def hit_rate(ranks: ArrayLike, k: int) -> float:
+    """HR@k = share of queries whose right item is among the first k.
+
+    >>> hit_rate([1, 3, 20], k=10)  # doctest: +ELLIPSIS
+    0.666...
+    """
+    return float((_checked(ranks) <= k).double().mean())
+
+
+def ndcg(ranks: ArrayLike, k: int) -> float:
+    """NDCG@k with one right item = mean of 1 / log2(1 + rank) where rank <= k, else 0.
+
+    >>> ndcg([1, 3, 20], k=10)
+    0.5
+    """
+    checked = _checked(ranks)
+    return float(((1 + checked.double()).log2().reciprocal() * (checked <= k)).mean())
+
+
+def mean_reciprocal_rank(ranks: ArrayLike) -> float:
+    """MRR = mean of 1 / rank.
+
+    >>> mean_reciprocal_rank([1, 2, 4])  # doctest: +ELLIPSIS
+    0.583...
+    """
+    return float(_checked(ranks).double().reciprocal().mean())
+
+
+def summarize(ranks: ArrayLike, ks: Sequence[int] = (1, 10, 50)) -> dict[str, float]:
+    """HR at every k, and MRR, by the names that tables use."""
+    return {**{f"HR@{k}": hit_rate(ranks, k) for k in ks}, "MRR": mean_reciprocal_rank(ranks)}
+
+
+def _checked(ranks: ArrayLike) -> Tensor:
+    checked = as_integers(ranks, name="ranks")
+    if checked.numel() == 0 or int(checked.min()) < 1:
+        raise InvalidInputError("ranks must hold at least one rank, each 1 or greater.")
+    return checked

@@ -1,0 +1,94 @@
+"""Settings that are checked when they are made: unknown names are errors, and every error says what is allowed."""
+
+import tomllib
+from collections.abc import Iterable
+from pathlib import Path
+from typing import Any, TypeVar
+
+from pydantic import BaseModel, ConfigDict, ValidationError
+
+from railsearch.foundation.errors import InvalidInputError
+
+
+class Config(BaseModel):
+    """A group of settings: keyword-only, checked, never changed afterwards."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True, allow_inf_nan=False)
+
+    def __init__(self, **values: Any) -> None:
+        for name, value in values.items():
+            field = type(self).model_fields.get(name)
+            if isinstance(value, bool) and field is not None and field.annotation is not bool:
+                raise InvalidInputError(f"{name} is {value}, which would pass for {int(value)}; give the value itself.")
+        try:
+            super().__init__(**values)
+        except ValidationError as error:
+            raise InvalidInputError(_explained(type(self), error)) from None
+
+
+Settings = TypeVar("Settings", bound=Config)
+
+
+def read_config(kind: type[Settings], file: str | Path, changes: Iterable[str] = ()) -> Settings:
+    """Read settings of a kind from a TOML file, with single ones changed, such as "training.epochs=5"."""
+    try:
+        return kind(**read_settings(file, changes, sections=kind.model_fields))
+    except InvalidInputError as error:
+        raise InvalidInputError(f"{file}: {error}") from None
+
+
+def read_settings(file: str | Path, changes: Iterable[str] = (), *, sections: Iterable[str] = ()) -> dict[str, Any]:
+    """What a TOML file says, with single settings changed; nothing is checked."""
+    path = Path(file)
+    try:
+        content = tomllib.loads(path.read_text())
+    except FileNotFoundError:
+        raise InvalidInputError(f"{path} does not exist; give a recipe, such as recipes/ml-1m/sasrec.toml.") from None
+    except (OSError, UnicodeDecodeError, tomllib.TOMLDecodeError) as error:
+        raise InvalidInputError(f"{path} cannot be read as TOML ({error}); repair it.") from error
+    for change in changes:
+        _apply(content, change, sections)
+    return content
+
+
+def _apply(content: dict[str, object], change: str, sections: Iterable[str]) -> None:
+    """Put one "section.setting=value" into a recipe's content; the value is read as TOML, or else as text.
+
+    Without a value the setting is left out of the recipe: TOML has no word for none.
+    """
+    name, has_value, text = change.partition("=")
+    section, has_section, setting = name.strip().partition(".")
+    if not (has_value and has_section):
+        raise InvalidInputError(f"{change!r} is no change of a setting; write section.setting=value.")
+    try:
+        value = tomllib.loads(f"value = {text.strip()}")["value"]
+    except tomllib.TOMLDecodeError:
+        value = text.strip()
+    settings = content.setdefault(section, {})
+    if not isinstance(settings, dict):
+        raise InvalidInputError(f"{section} is no section of the recipe; known are: {', '.join(sections)}.")
+    if text.strip():
+        settings[setting] = value
+    elif settings.pop(setting, None) is None:
+        raise InvalidInputError(f"{change!r} would leave out a setting that the recipe does not have.")
+
+
+def _explained(config: type[Config], error: ValidationError) -> str:
+    """Every problem in one line: where it is, what was given, what is allowed."""
+    problems = []
+    for found in error.errors():
+        place = ".".join(str(part) for part in found["loc"]) or config.__name__
+        context = found.get("ctx", {})
+        if found["type"] == "extra_forbidden":
+            problems.append(f"{place} is not a setting; known are: {', '.join(sorted(config.model_fields))}")
+        elif found["type"] == "missing":
+            problems.append(f"{place} is missing")
+        elif found["type"] == "union_tag_not_found":
+            problems.append(f"{place}.kind is missing")
+        elif found["type"] == "union_tag_invalid":
+            problems.append(f"{place}.kind is {context['tag']!r}; choose from: {context['expected_tags']}")
+        elif isinstance(nested := context.get("error"), InvalidInputError):  # of a group within this one
+            problems.append(f"{place}: {str(nested).removesuffix('.')}")
+        else:
+            problems.append(f"{place} is {found['input']!r}: {found['msg'][0].lower()}{found['msg'][1:]}")
+    return "; ".join(problems) + "."

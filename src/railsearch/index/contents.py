@@ -1,0 +1,256 @@
+"""What an index holds, in memory or in a folder, and the changes that can be made to it."""
+
+import contextlib
+import dataclasses
+import threading
+from collections.abc import Callable, Iterator, Mapping, Sequence, Sized
+from pathlib import Path
+
+from torch import Tensor
+
+from railsearch.folders.similarity_folder import fingerprint
+from railsearch.foundation.errors import IndexFolderError, InvalidInputError
+from railsearch.foundation.files import new_folder
+from railsearch.foundation.progress import counting
+from railsearch.foundation.results import ItemBatch, ItemBatches
+from railsearch.index.building import Items, SeenIds, SegmentBuilder, prepare_similarity
+from railsearch.index.changes import Keep, compacted, with_added, without_ids
+from railsearch.index.corpus import Corpus, Precision
+from railsearch.index.engines import Engine
+from railsearch.index.metadata import fit_columns
+from railsearch.index.segment import Segment
+from railsearch.index.storage import Snapshot, Store
+from railsearch.similarity import Similarity
+
+
+class Collection:
+    """A corpus that changes from version to version; a search holds on to the corpus that it began with."""
+
+    def __init__(
+        self,
+        *,
+        corpus: Corpus,
+        models: tuple[str, ...],
+        source: Mapping[str, str],
+        store: Store | None = None,
+        snapshot: Snapshot | None = None,
+        is_pinned: bool = False,
+    ) -> None:
+        self.corpus = corpus
+        self.models = models
+        """Fingerprints of the models whose parts are taken."""
+        self.source = source
+        """What made the embeddings, where the builder said so."""
+        self.version = 1 if snapshot is None else snapshot.manifest.version
+        self.tuned: Mapping[str, str] = {} if snapshot is None else snapshot.manifest.tuned
+        """The strategy that was chosen for each k and engine, both as text; see `tuned_for`."""
+        self._store = store
+        self._snapshot = snapshot
+        self._is_pinned = is_pinned
+        self._changing = threading.RLock()
+
+    @classmethod
+    def build(
+        cls,
+        similarity: Similarity,
+        items: Items,
+        ids: object,
+        *,
+        path: Path | None,
+        metadata: object,
+        precision: Precision,
+        engine: Engine | None,
+        source: Mapping[str, str],
+        show_progress: bool | None,
+    ) -> "Collection":
+        """Build in memory, or in a folder that is there whole or not at all."""
+        if path is not None:
+            fingerprint(similarity)  # can it be saved at all?
+            with _making(path):
+                is_there = path.exists()
+            if is_there:
+                raise InvalidInputError(f"{path} exists already; open it with Index.open, or choose another path.")
+        given, similarity = similarity, prepare_similarity(similarity)
+        models = tuple(dict.fromkeys([*_models(similarity), *_models(given)]))
+        dtype = None if precision is Precision.FP32 else precision.dtype
+        with counting("indexing", _count(items), is_shown=show_progress) as on_rows:
+            builder = SegmentBuilder(similarity, dtype=dtype, models=models, on_rows=on_rows)
+            if path is None:
+                (segment,) = builder.build(items, ids, metadata, rows_per_segment=None, first_id=0)
+                return cls(corpus=Corpus.build(similarity, [segment], engine), models=models, source=source)
+            size = builder.rows_per_segment
+            new = builder.build(items, ids, metadata, rows_per_segment=size, first_id=0)
+            seen = SeenIds([], "give every item its own id")
+            with (
+                _new_index(path) as folder,
+                Store.creating(folder, similarity, models=models, precision=str(precision), source=source) as writer,
+            ):
+                writer.commit(writer.keep(seen.add(segment)) for segment in new)
+        return cls.open(path, engine=engine)
+
+    @classmethod
+    def open(cls, path: Path, *, version: int | None = None, engine: Engine | None = None) -> "Collection":
+        """Open a version of a folder, the newest if none is named."""
+        store = Store(path)
+        snapshot = store.read(version)
+        return cls(
+            corpus=Corpus.build(prepare_similarity(snapshot.similarity), snapshot.segments, engine),
+            models=snapshot.manifest.models,
+            source=snapshot.manifest.source,
+            store=store,
+            snapshot=snapshot,
+            is_pinned=version is not None,
+        )
+
+    @property
+    def path(self) -> Path | None:
+        """The folder, or None in memory."""
+        return None if self._store is None else self._store.path
+
+    def put(self, items: Items, ids: object, *, metadata: object, replaces: bool, show_progress: bool | None) -> None:
+        """Add items; with `replaces`, in the place of those that have their ids."""
+        purpose = "upsert" if replaces else "add"
+        with counting(purpose, _count(items), is_shown=show_progress) as on_rows:
+            builder = self._builder(on_rows)
+
+            def change(segments: Sequence[Segment], keep: Keep) -> Sequence[Segment]:
+                known = segments[0].metadata
+                largest = max((int(segment.ids[-1]) for segment in segments if len(segment)), default=-1)
+                seen = (
+                    SeenIds([], "give every item its own id")
+                    if replaces
+                    else SeenIds(segments, "use upsert to replace items")
+                )
+                size = builder.rows_per_segment
+                new = builder.build(
+                    items, ids, metadata, rows_per_segment=size, first_id=None if replaces else largest + 1
+                )
+                for segment in new:
+                    seen.add(segment)
+                    fitted = dataclasses.replace(segment, metadata=fit_columns(segment.metadata, known))
+                    segments = without_ids(segments, fitted.ids, missing_ok=True) if replaces else segments
+                    segments = with_added(segments, fitted, keep, largest=size)
+                return segments
+
+            self._commit(purpose, change)
+
+    def remove(self, ids: Tensor, *, missing_ok: bool) -> None:
+        """Make items no longer live."""
+        self._commit("remove", lambda segments, keep: without_ids(segments, ids, missing_ok=missing_ok))
+
+    def compact(self) -> None:
+        """Write all live items anew, in the order of their ids."""
+
+        def change(segments: Sequence[Segment], keep: Keep) -> list[Segment]:
+            corpus = Corpus.build(self.corpus.similarity, segments)
+            rows_per_segment = self._builder(lambda _: None).rows_per_segment
+            return [keep(segment) for segment in compacted(corpus, rows_per_segment)]
+
+        self._commit("compact", change)
+
+    def remember(self, k: int, strategy: str) -> None:
+        """Keep the strategy that was chosen for a k with this engine, as text."""
+        self._commit("tune", lambda segments, keep: segments, tuned={tuned_for(k, self.corpus.engine): strategy})
+
+    def refresh(self) -> bool:
+        """Move on to the newest version; says whether there was a newer one."""
+        if self._store is None:
+            return False
+        with self._changing:
+            before = self.version
+            self._is_pinned = False
+            self._take(self._store.read(known=self._snapshot))
+            return self.version != before
+
+    def close(self) -> None:
+        """Let go of the version that is open, so that it may be collected."""
+        if self._snapshot is not None:
+            self._snapshot.lock.release()
+
+    def _commit(
+        self,
+        purpose: str,
+        change: Callable[[Sequence[Segment], Keep], Sequence[Segment]],
+        tuned: Mapping[str, str] | None = None,
+    ) -> None:
+        """Make a new version of what a change makes of the segments, one thread after the other."""
+        with self._changing:
+            self._commit_now(purpose, change, {} if tuned is None else tuned)
+
+    def _commit_now(
+        self, purpose: str, change: Callable[[Sequence[Segment], Keep], Sequence[Segment]], tuned: Mapping[str, str]
+    ) -> None:
+        if self._store is None or self._snapshot is None:
+            segments = change(self.corpus.segments, lambda segment: segment)
+            self.corpus = Corpus.build(self.corpus.similarity, segments, self.corpus.engine)
+            self.tuned = {**self.tuned, **tuned}
+            self.version += 1
+            return
+        with self._store.writing(purpose, self._snapshot) as writer:
+            if self._is_pinned and writer.base.version != self.version:
+                raise IndexFolderError(
+                    f"version {self.version} was opened but the newest is {writer.base.version}; only that can be "
+                    "changed: call refresh() first."
+                )
+            writer.commit(change(writer.segments, writer.keep), tuned={**writer.base.tuned, **tuned})
+        self._take(self._store.read(known=self._snapshot))
+
+    def _take(self, snapshot: Snapshot) -> None:
+        if snapshot.manifest.version == self.version:
+            snapshot.lock.release()
+            return
+        self.corpus = Corpus.build(self.corpus.similarity, snapshot.segments, self.corpus.engine)
+        self.tuned = snapshot.manifest.tuned
+        self.version = snapshot.manifest.version
+        before, self._snapshot = self._snapshot, snapshot
+        if before is not None:
+            before.lock.release()
+
+    def _builder(self, on_rows: Callable[[int], None]) -> SegmentBuilder:
+        dtype = self.corpus.segments[0].parts.components.dtype
+        return SegmentBuilder(self.corpus.similarity, dtype=dtype, models=self.models, on_rows=on_rows)
+
+
+def tuned_for(k: int, engine: Engine) -> str:
+    """What a choice of strategy holds for: with another engine it would find other items, and cost something else."""
+    return f"k = {k}, {engine}"
+
+
+def _count(items: object) -> int | None:
+    """How many items there are, where that is known beforehand."""
+    if isinstance(items, ItemBatch):
+        return _count(items.items)
+    if isinstance(items, ItemBatches):
+        return items.num_items
+    if isinstance(items, (list, tuple)) and items and isinstance(items[0], ItemBatch):
+        return None
+    return len(items) if isinstance(items, Sized) else None
+
+
+def _models(similarity: Similarity) -> list[str]:
+    """The name that parts of this similarity carry; none for a kind that only its author knows."""
+    try:
+        return [fingerprint(similarity)]
+    except InvalidInputError:
+        return []
+
+
+@contextlib.contextmanager
+def _new_index(target: Path) -> Iterator[Path]:
+    """A folder that becomes the index once the block is left."""
+    with contextlib.ExitStack() as stack:
+        with _making(target):
+            folder = stack.enter_context(new_folder(target))
+        yield folder
+        with _making(target):
+            stack.close()
+
+
+@contextlib.contextmanager
+def _making(target: Path) -> Iterator[None]:
+    try:
+        yield
+    except OSError as error:
+        raise IndexFolderError(
+            f"{target} cannot be made ({error.strerror}); check permissions and disk, or choose another path."
+        ) from error

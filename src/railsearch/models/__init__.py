@@ -1,0 +1,1 @@
+"""Encoder and similarity as one model: what training trains and serving serves."""
