@@ -252,7 +252,7 @@ def test_schedules_rise_then_never_rise_again(schedule: str, warmup: float, epoc
 
 
 def test_two_processes_have_the_weights_of_one(tmp_path: Path) -> None:
-    program = Path(__file__).with_name("two_processes.py")
+    program = Path(__file__).parents[1] / "support" / "two_processes.py"
     for count in (1, 2):
         command = ["torch.distributed.run", "--standalone", f"--nproc-per-node={count}", program, tmp_path / str(count)]
         done = subprocess.run(

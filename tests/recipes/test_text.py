@@ -251,7 +251,7 @@ def test_new_weights_learn_at_their_own_rate(base: Path) -> None:
 
 
 def test_two_processes_have_the_gradient_of_one(base: Path, tmp_path: Path) -> None:
-    program = Path(__file__).with_name("two_text_processes.py")
+    program = Path(__file__).parents[1] / "support" / "two_text_processes.py"
     command = ["torch.distributed.run", "--standalone", "--nproc-per-node=2", program, base, tmp_path / "weights"]
     done = subprocess.run(
         [sys.executable, "-m", *map(str, command)], check=False, capture_output=True, text=True, timeout=300,
