@@ -30,8 +30,8 @@ from railsearch import (
 )
 from railsearch.index import building, changes
 from railsearch.similarity import Similarity
-from tests.conftest import make_similarity
-from tests.faults.conftest import IS_FULL, trials
+from tests.support.similarities import make_similarity
+from tests.support.trials import IS_FULL, trials
 
 STRATEGIES = (BruteForce(), TwoPass(), Adaptive(), PerComponent(4), Average(6), Combined(2, 4))
 EXACT = STRATEGIES[:3]

@@ -25,8 +25,8 @@ from railsearch import (
 from railsearch.index.engines import Engine, Faiss, Flat, FlatTable, Nearest
 from railsearch.kernels import RowFilter
 from railsearch.testing import check_engine
-from tests.contract.test_worked_example import TableSimilarity, worked_example_table
 from tests.support.search_worlds import EXACT, WORLDS, check_result, fp64_scores, make_world
+from tests.support.worked_example import TableSimilarity, worked_example_table
 
 ENGINES = [Flat(), Faiss(), Faiss("hnsw"), Faiss("ivf"), Faiss("sq8")]
 EXACT_ENGINES = [engine for engine in ENGINES if engine.is_exact]

@@ -26,7 +26,7 @@ from railsearch import (
     fingerprint,
 )
 from railsearch.similarity import ItemParts, QueryParts, Similarity
-from tests.conftest import KINDS, make_similarity
+from tests.support.similarities import KINDS, make_similarity
 
 NUM_ITEMS = 20
 

@@ -17,9 +17,9 @@ import torch
 from railsearch import Index, IndexFolderError, RailsearchError, save_similarity
 from railsearch.index import changes
 from railsearch.index.storage.manifest import seal
-from tests.conftest import make_similarity
-from tests.faults.conftest import IS_FULL, trials
 from tests.support.faults.model import read_manifest
+from tests.support.similarities import make_similarity
+from tests.support.trials import IS_FULL, trials
 
 KINDS = ("LOCK", "CURRENT", "manifests", "segments", "tombstones", "metadata", "similarity")
 QUERIES = torch.randn(3, 6, generator=torch.Generator().manual_seed(5))

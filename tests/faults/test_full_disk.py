@@ -15,9 +15,9 @@ import pytest
 
 from railsearch import Index, IndexFolderError
 from railsearch.index import changes
-from tests.faults.conftest import IS_FULL
 from tests.support.faults.model import FIRST, Change, read_content, stray_files
 from tests.support.faults.steps import WRITES, watched
+from tests.support.trials import IS_FULL
 
 SMALL_DISK = 512 * 1024
 PAGE = 4096

@@ -15,8 +15,8 @@ import pytest
 
 from railsearch import Index
 from railsearch.index import changes
-from tests.faults.conftest import IS_FULL, trials
 from tests.support.faults.model import FIRST, Change, Content, read_content, stray_files
+from tests.support.trials import IS_FULL, trials
 
 LONGEST_DELAY = 0.3
 EXTRA = Change("add", (1000,), 77)

@@ -17,7 +17,6 @@ import torch
 from railsearch import Index, IndexFolderError, IndexLockedError, ItemBatch, TwoPass
 from railsearch.index import changes
 from railsearch.index.storage import WriterLock
-from tests.faults.conftest import trials
 from tests.support.faults.model import (
     DIM,
     FIRST,
@@ -29,6 +28,7 @@ from tests.support.faults.model import (
     stray_files,
 )
 from tests.support.faults.writer import drawn
+from tests.support.trials import trials
 
 QUERY = torch.tensor([[1.0, -2.0, 0.5, 4.0]])
 

@@ -12,7 +12,6 @@ from typer.testing import CliRunner
 from railsearch import DataFolderError, DownloadError, InvalidInputError, RailsearchError
 from railsearch.cli.app import app
 from railsearch.data import PUBLISHED, read_prepared
-from tests.unit.data.test_download import server  # noqa: F401  (a fixture)
 
 EVENTS = """customer,product,when,stars
 ann,"Chair, red",2024-01-05,5
@@ -125,13 +124,13 @@ def test_damage_is_named(folder: Path) -> None:
 
 
 @pytest.fixture
-def is_published(folder: Path, server: str, monkeypatch: pytest.MonkeyPatch) -> None:  # noqa: F811
+def is_published(folder: Path, server: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """The small collection as if it were the published one, on a server on this machine."""
     with zipfile.ZipFile(folder / "ml-1m.zip", "w") as archive:
         for file in (folder / "unpacked").iterdir():
             archive.write(file, f"ml-1m/{file.name}")
     content = (folder / "ml-1m.zip").read_bytes()
-    monkeypatch.setattr("tests.unit.data.test_download.CONTENT", content)
+    monkeypatch.setattr("tests.support.file_server.CONTENT", content)
     small = dataclasses.replace(
         PUBLISHED["ml-1m"],
         address=f"{server}/ml-1m.zip",

@@ -6,19 +6,9 @@ from pathlib import Path
 import numpy as np
 import polars as pl
 import pytest
-from typer.testing import CliRunner
 
 from railsearch import Index, InvalidInputError, MixtureOfLogits, RailsearchError, save_similarity
-from railsearch.cli.app import app
-
-
-def run(*arguments: object, code: int = 0) -> str:
-    """The output of a command; an error of ours is raised, as `main` prints it."""
-    result = CliRunner().invoke(app, [str(argument) for argument in arguments])
-    if isinstance(result.exception, RailsearchError):
-        raise result.exception
-    assert result.exit_code == code, result.output
-    return result.output
+from tests.support.commands import run
 
 
 @pytest.fixture

@@ -9,7 +9,7 @@ import pytest
 from railsearch import InvalidInputError, ModelFolderError
 from railsearch.data import Interactions, leave_last_out, write_prepared
 from railsearch.recommender import Recommender
-from tests.interface.test_cli_index import run
+from tests.support.commands import run
 from tests.support.training_worlds import random_walks, small_recipe
 
 

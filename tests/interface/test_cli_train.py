@@ -15,7 +15,7 @@ import torch
 from railsearch import DataFolderError, InvalidInputError
 from railsearch.data import read_prepared, write_prepared
 from railsearch.recommender import Recommender
-from tests.interface.test_cli_index import run
+from tests.support.commands import run
 from tests.support.cycles import cycles
 from tests.support.training_worlds import random_walks
 

@@ -9,8 +9,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from railsearch.data import Interactions, read_interactions, read_prepared, write_prepared
-from tests.unit.data.test_interactions import histories
-from tests.unit.data.test_prepared import assert_same
+from tests.support.interactions import assert_same, histories
 
 IDS = st.one_of(
     st.lists(st.integers(-5, 5) | st.integers(-(2**62), 2**62), min_size=1, max_size=4),

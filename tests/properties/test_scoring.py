@@ -18,7 +18,7 @@ from railsearch.kernels import (
     target_ranks,
     top_k,
 )
-from tests.conftest import KINDS, make_similarity
+from tests.support.similarities import KINDS, make_similarity
 
 SEEDS = st.integers(0, 2**31 - 1)
 

@@ -7,7 +7,7 @@ from hypothesis import strategies as st
 
 from railsearch import MixtureOfLogits, load_balance_loss
 from railsearch.similarity import Similarity
-from tests.conftest import KINDS, make_similarity
+from tests.support.similarities import KINDS, make_similarity
 
 SEEDS = st.integers(0, 2**31 - 1)
 

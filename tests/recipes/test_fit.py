@@ -14,7 +14,7 @@ from railsearch.training.fit import PairTask, check_data
 from railsearch.training.loop import Batch
 from railsearch.training.losses import backward_sampled_softmax
 from railsearch.training.negatives import Contrast, Negatives, draw_contrast
-from tests.conftest import make_similarity
+from tests.support.similarities import make_similarity
 
 
 @pytest.fixture(scope="module")

@@ -7,14 +7,14 @@ from hypothesis import strategies as st
 from torch import Tensor
 
 from railsearch import InvalidInputError, load_balance_loss
-from railsearch.data import Interactions, Split, leave_last_out
-from railsearch.encoders import Histories
+from railsearch.data import Split, leave_last_out
 from railsearch.recommender.recipe import build_encoder, build_similarity
 from railsearch.training import TrainingConfig
 from railsearch.training.loop import Batch
 from railsearch.training.negatives import Contrast, Negatives
 from railsearch.training.tasks import histories as sequential
 from railsearch.training.tasks.histories import NextItemTask, SequentialModel, draw_positions, rank_held_out
+from tests.support.naive_ranking import compare_alone, encode_alone, events_of, naive_ranks
 from tests.support.training_worlds import ENCODERS, SIMILARITIES, random_walks, small_recipe
 
 NUM_ITEMS = 20
@@ -34,31 +34,6 @@ def make_model(encoder: str, similarity: str, *, num_items: int = NUM_ITEMS) -> 
         if similarity == "mixture-user":
             model.similarity.user_table.rows.weight[0].zero_()
     return model
-
-
-def events_of(interactions: Interactions, user: int) -> tuple[list[int], list[int]]:
-    """Items and times of one user, oldest first."""
-    is_own = interactions.users == user
-    return interactions.items[is_own].tolist(), interactions.timestamps[is_own].tolist()
-
-
-def encode_alone(model: SequentialModel, items: list[int], times: list[int], asked_at: int) -> Tensor:
-    """The query (1, D) of one history by itself."""
-    one = Histories(
-        items=torch.tensor(items), times=torch.tensor(times), next_times=torch.tensor([*times[1:], asked_at]),
-        lengths=torch.tensor([len(items)]),
-    )  # fmt: skip
-    return model.encoder(one)[-1:]
-
-
-def compare_alone(model: SequentialModel, query: Tensor, user: int, items: list[int]) -> tuple[Tensor, Tensor]:
-    """Scores (n,) and gate weights (n, P) of one query with some items."""
-    user_ids = torch.tensor([user]) if model.similarity.takes_user_ids else None
-    compared = model.similarity.compare(
-        model.similarity.query_parts(query, user_ids=user_ids),
-        model.similarity.item_parts(model.encoder.item_table.weight[items]),
-    )
-    return compared.scores[0], compared.gate_weights[0]
 
 
 def examples_of(split: Split, user: int, max_length: int) -> list[tuple[list[int], list[int], int, int]]:
@@ -183,24 +158,6 @@ def test_every_position_is_drawn_equally_often() -> None:
         counts[draw_positions(torch.tensor([5, 2]), 2, generator)] += 1
     assert counts[5:].tolist() == [2000, 2000]
     assert bool(((counts[:5] - 800).abs() < 100).all())  # 2 of 5; the standard deviation is 22
-
-
-def naive_ranks(model: SequentialModel, interactions: Interactions, num_held_out: int) -> list[list[int]]:
-    """All items of each user with enough events in the order of ranking, the held-out one first of the list."""
-    answers = []
-    for user in range(interactions.num_users):
-        items, times = events_of(interactions, user)
-        place = len(items) - num_held_out
-        if place < 1:
-            continue
-        history, target = items[:place], items[place]
-        window = slice(max(0, place - model.encoder.max_length), place)
-        query = encode_alone(model, items[window], times[window], times[place])
-        scores = compare_alone(model, query, user, list(range(interactions.num_items)))[0]
-        scores = [round(score, 5) for score in scores.tolist()]  # equal items may differ in their last bit here
-        candidates = [item for item in range(len(scores)) if item == target or item not in history]
-        answers.append([target, *sorted(candidates, key=lambda item: (-scores[item], item))])
-    return answers
 
 
 @pytest.mark.parametrize("similarity", SIMILARITIES)

@@ -12,7 +12,7 @@ import torch
 import torch.nn.functional as F  # noqa: N812
 from torch import Generator, Tensor
 
-from railsearch import CosineConfig, InvalidInputError, TextRetriever, TextTrainingConfig, load_balance_loss
+from railsearch import CosineConfig, InvalidInputError, TextTrainingConfig, load_balance_loss
 from railsearch.data import QuestionPassages, Questions
 from railsearch.encoders import Side
 from railsearch.kernels import compute_item_parts
@@ -22,7 +22,7 @@ from railsearch.training.loop import Batch
 from railsearch.training.losses import StepLosses
 from railsearch.training.processes import Processes
 from railsearch.training.tasks.texts import TextModel, TextTask, draw_hard_negatives, rank_questions, validation_rows
-from tests.support.tiny_text import PAIRS, make_base, make_data
+from tests.support.tiny_text import PAIRS, make_base, make_data, make_retriever
 from tests.support.two_text_processes import trained_weights
 
 pytest.importorskip("transformers")
@@ -33,11 +33,6 @@ BATCH = torch.tensor([3, 0, 7, 12, 5, 19])
 @pytest.fixture(scope="module")
 def base(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return make_base(tmp_path_factory.mktemp("base") / "bert")
-
-
-def make_retriever(base: Path, **options: object) -> TextRetriever:
-    settings = {"max_query_length": 12, "max_passage_length": 12, "num_query_components": 2, "num_item_components": 3}
-    return TextRetriever(base, **(settings | options))
 
 
 def gradients(model: TextModel) -> dict[str, Tensor]:

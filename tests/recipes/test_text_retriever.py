@@ -24,8 +24,7 @@ from railsearch import (
 )
 from railsearch.cli.app import app
 from railsearch.text_retriever import load_for_index
-from tests.recipes.test_text import make_retriever
-from tests.support.tiny_text import PAIRS, make_base, make_data
+from tests.support.tiny_text import PAIRS, make_base, make_data, make_retriever
 
 pytest.importorskip("transformers")
 

@@ -4,6 +4,7 @@ from pathlib import Path
 
 import torch
 
+from railsearch import TextRetriever
 from railsearch.data import QuestionPassages
 
 WORDS = [f"w{number}" for number in range(40)]
@@ -60,3 +61,9 @@ def make_base(folder: Path, *, kind: str = "bert", dropout: float = 0.0) -> Path
 def make_data() -> QuestionPassages:
     """Twenty questions, each with a passage of its own."""
     return QuestionPassages.from_pairs(PAIRS)
+
+
+def make_retriever(base: Path, **options: object) -> TextRetriever:
+    """Return an untrained retriever of short texts."""
+    settings = {"max_query_length": 12, "max_passage_length": 12, "num_query_components": 2, "num_item_components": 3}
+    return TextRetriever(base, **(settings | options))

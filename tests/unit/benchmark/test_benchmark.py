@@ -32,7 +32,7 @@ from railsearch.benchmark import (
 from railsearch.benchmark import strategies as module
 from railsearch.benchmark.strategies import relative_hit_rates
 from railsearch.data import Shape, make_shape
-from tests.conftest import KINDS, make_similarity
+from tests.support.similarities import KINDS, make_similarity
 
 
 @pytest.fixture(scope="module")

@@ -3,7 +3,6 @@
 import builtins
 import math
 import re
-from pathlib import Path
 
 import pytest
 import torch
@@ -12,8 +11,8 @@ from railsearch import InvalidInputError, MissingExtraError
 from railsearch.data import QuestionPassages, read_insuranceqa
 from railsearch.evaluation import rank_with_bm25
 from railsearch.foundation.metrics import summarize
+from tests.support.shared_data import shared_file
 
-SHARED = Path(__file__).parents[4] / "shared" / "data"
 PASSAGES = [
     "The cat sat on the mat, and the cat slept.",
     "A dog chased the cat around the garden for a long, long while until both of them were tired.",
@@ -111,9 +110,7 @@ def test_without_the_extra(monkeypatch: pytest.MonkeyPatch) -> None:
 @pytest.mark.data
 @pytest.mark.slow
 def test_insuranceqa_validation_as_measured() -> None:
-    archive = SHARED / "insuranceqa-en.tar.xz"
-    if not archive.is_file():
-        pytest.skip(f"{archive} is not here")
+    archive = shared_file("insuranceqa-en.tar.xz")
     collection = read_insuranceqa(archive)
     assert collection.validation is not None
     found = summarize(rank_with_bm25(collection, collection.validation), ks=(1, 10, 100))

@@ -21,7 +21,7 @@ from railsearch import (
 )
 from railsearch.foundation.files import new_folder, settled_folder
 from railsearch.similarity import Similarity
-from tests.conftest import make_similarity
+from tests.support.similarities import make_similarity
 
 
 @pytest.fixture

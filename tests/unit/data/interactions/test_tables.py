@@ -7,7 +7,7 @@ import pytest
 
 from railsearch import InvalidInputError
 from railsearch.data import Interactions, read_interactions
-from tests.unit.data.test_interactions import histories
+from tests.support.interactions import histories
 
 
 def write(path: Path, text: str) -> Path:

@@ -8,7 +8,7 @@ import pytest
 
 from railsearch import InvalidInputError
 from railsearch.data import Interactions, keep_frequent
-from tests.unit.data.test_interactions import histories
+from tests.support.interactions import histories
 
 
 def test_against_a_plain_count() -> None:

@@ -2,47 +2,16 @@
 
 import hashlib
 import socket
-import threading
 import zipfile
-from collections.abc import Iterator
-from http.server import BaseHTTPRequestHandler, HTTPServer
 from pathlib import Path
 
 import pytest
 
 from railsearch import DownloadError, InvalidInputError
 from railsearch.data.interactions.download import download, unpack
+from tests.support.file_server import CONTENT
 
-CONTENT = bytes(range(256)) * 4000
 DIGEST = hashlib.sha256(CONTENT).hexdigest()
-
-
-class Files(BaseHTTPRequestHandler):
-    """Gives the content under several names, each with something wrong but the first."""
-
-    def do_GET(self) -> None:
-        if self.path == "/absent":
-            self.send_error(404)
-            return
-        self.send_response(200)
-        if self.path != "/unstated":
-            self.send_header("Content-Length", str(len(CONTENT)))
-        self.end_headers()
-        self.wfile.write(CONTENT[: len(CONTENT) // 2] if self.path == "/cut" else CONTENT)
-
-    def log_message(self, *_: object) -> None:
-        pass
-
-
-@pytest.fixture
-def server(monkeypatch: pytest.MonkeyPatch) -> Iterator[str]:
-    monkeypatch.setenv("no_proxy", "127.0.0.1")
-    with HTTPServer(("127.0.0.1", 0), Files) as running:
-        thread = threading.Thread(target=running.serve_forever, args=(0.01,))
-        thread.start()
-        yield f"http://127.0.0.1:{running.server_port}"
-        running.shutdown()
-        thread.join()
 
 
 @pytest.mark.parametrize("name", ["whole", "unstated"])

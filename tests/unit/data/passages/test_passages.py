@@ -25,8 +25,7 @@ from railsearch.data import (
     read_passages,
     split_questions,
 )
-
-SHARED = Path(__file__).parents[4] / "shared" / "data"
+from tests.support.shared_data import shared_file
 
 
 def write_lines(path: Path, *records: object) -> Path:
@@ -425,9 +424,7 @@ def test_a_generated_question_is_no_negative_of_its_passage(tmp_path: Path) -> N
 
 @pytest.mark.data
 def test_insuranceqa_as_published() -> None:
-    archive = SHARED / "insuranceqa-en.tar.xz"
-    if not archive.is_file():
-        pytest.skip(f"{archive} is not here")
+    archive = shared_file("insuranceqa-en.tar.xz")
     found = read_insuranceqa(archive)
     assert found.validation is not None
     assert found.test is not None
@@ -441,9 +438,7 @@ def test_insuranceqa_as_published() -> None:
 
 @pytest.mark.data
 def test_medquad_as_published() -> None:
-    file = SHARED / "medquad.jsonl.xz"
-    if not file.is_file():
-        pytest.skip(f"{file} is not here")
+    file = shared_file("medquad.jsonl.xz")
     found = read_medquad(file)
     assert (len(found.passages), len(found.train), len(found.train.pairs)) == (15_809, 14_979, 16_359)
     assert found.num_duplicates == 16_407 - 15_809

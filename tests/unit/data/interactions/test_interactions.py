@@ -11,16 +11,8 @@ import torch
 
 from railsearch import InvalidInputError
 from railsearch.data import Interactions, leave_last_out, read_amazon, read_movielens, read_sequences
-
-SHARED = Path(__file__).parents[4] / "shared" / "data"
-
-
-def histories(interactions: Interactions) -> dict[object, list[object]]:
-    """Each user's items in order, by their own ids."""
-    result: dict[object, list[object]] = {user: [] for user in interactions.user_ids}
-    for user, item in zip(interactions.users.tolist(), interactions.items.tolist(), strict=True):
-        result[interactions.user_ids[user]].append(interactions.item_ids[item])
-    return result
+from tests.support.interactions import histories
+from tests.support.shared_data import shared_file
 
 
 def test_order_is_by_time_and_stable() -> None:
@@ -311,9 +303,7 @@ def test_leave_last_out() -> None:
 
 @pytest.mark.data
 def test_movielens_1m_as_published(tmp_path: Path) -> None:
-    archive = SHARED / "ml-1m.tar.xz"
-    if not archive.is_file():
-        pytest.skip(f"{archive} is not here")
+    archive = shared_file("ml-1m.tar.xz")
     with tarfile.open(archive) as content:
         content.extractall(tmp_path, filter="data")
     found = read_movielens(next(tmp_path.rglob("ratings.dat")).parent)

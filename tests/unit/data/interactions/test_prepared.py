@@ -11,8 +11,6 @@ from pathlib import Path
 
 import polars as pl
 import pytest
-import torch
-from polars.testing import assert_frame_equal, assert_series_equal
 
 from railsearch import DataFolderError, InvalidInputError
 from railsearch.data import (
@@ -27,24 +25,8 @@ from railsearch.data import (
     read_sequences,
     write_prepared,
 )
-from tests.unit.data.test_download import server  # noqa: F401  (a fixture)
-
-SHARED = Path(__file__).parents[4] / "shared" / "data"
-
-
-def assert_same(found: Interactions, expected: Interactions) -> None:
-    for name in ("users", "items", "timestamps"):
-        assert torch.equal(getattr(found, name), getattr(expected, name)), name
-    assert (found.ratings is None) == (expected.ratings is None)
-    if found.ratings is not None:
-        assert torch.equal(found.ratings, expected.ratings)
-    for name in ("user_ids", "item_ids"):
-        assert_series_equal(getattr(found, name), getattr(expected, name))
-    assert (found.item_columns is None) == (expected.item_columns is None)
-    if found.item_columns is not None:
-        assert_frame_equal(found.item_columns, expected.item_columns)
-    for name in ("source", "bad_rows", "has_times"):
-        assert getattr(found, name) == getattr(expected, name), name
+from tests.support.interactions import assert_same
+from tests.support.shared_data import shared_file
 
 
 @pytest.fixture
@@ -151,10 +133,10 @@ def test_an_archive_that_was_downloaded_by_hand(movielens: Path, tmp_path: Path)
 
 
 @pytest.fixture
-def as_published(movielens: Path, tmp_path: Path, server: str, monkeypatch: pytest.MonkeyPatch) -> str:  # noqa: F811
+def as_published(movielens: Path, tmp_path: Path, server: str, monkeypatch: pytest.MonkeyPatch) -> str:
     """MovieLens-1M as if the small one were the published one, on a server on this machine; its address."""
     content = zipped(movielens, tmp_path / "small.zip").read_bytes()
-    monkeypatch.setattr("tests.unit.data.test_download.CONTENT", content)
+    monkeypatch.setattr("tests.support.file_server.CONTENT", content)
     address = f"{server}/ml-1m.zip"
     small = dataclasses.replace(
         PUBLISHED["ml-1m"], address=address, sha256=hashlib.sha256(content).hexdigest(), num_events=101
@@ -276,9 +258,7 @@ def test_damaged_and_foreign_folders(tmp_path: Path, harm: object, message: str)
 
 @pytest.mark.data
 def test_movielens_1m_round_trip(tmp_path: Path) -> None:
-    archive = SHARED / "ml-1m.tar.xz"
-    if not archive.is_file():
-        pytest.skip(f"{archive} is not here")
+    archive = shared_file("ml-1m.tar.xz")
     with tarfile.open(archive) as content:
         content.extractall(tmp_path, filter="data")
     folder = next(tmp_path.rglob("ratings.dat")).parent
@@ -296,9 +276,7 @@ def test_movielens_1m_round_trip(tmp_path: Path) -> None:
     [("bert4rec_beauty", (353_962, 40_226, 54_542)), ("sasrec_Video", (287_107, 31_013, 23_715))],
 )
 def test_sequences_as_published(tmp_path: Path, file: str, counts: tuple[int, int, int]) -> None:
-    archive = SHARED / "amazon-seq.tar.xz"
-    if not archive.is_file():
-        pytest.skip(f"{archive} is not here")
+    archive = shared_file("amazon-seq.tar.xz")
     with tarfile.open(archive) as content:
         content.extractall(tmp_path, filter="data")
     path = next(tmp_path.rglob(f"{file}.txt"))

@@ -1,0 +1,15 @@
+"""Commands of railsearch, run in this process."""
+
+from typer.testing import CliRunner
+
+from railsearch import RailsearchError
+from railsearch.cli.app import app
+
+
+def run(*arguments: object, code: int = 0) -> str:
+    """Run a command in this process and return its output; raise an error of ours, which `main` would print."""
+    result = CliRunner().invoke(app, [str(argument) for argument in arguments])
+    if isinstance(result.exception, RailsearchError):
+        raise result.exception
+    assert result.exit_code == code, result.output
+    return result.output
