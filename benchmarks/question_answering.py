@@ -20,7 +20,7 @@ from railsearch.data import PassageLayout, QuestionPassages, read_passages
 from railsearch.evaluation import rank_with_bm25
 from railsearch.evaluation.questions import question_protocol
 from railsearch.foundation.metrics import summarize
-from railsearch.training.tasks.texts import RANKS
+from railsearch.models import PASSAGE_CUTOFFS
 
 
 def main() -> None:
@@ -52,7 +52,7 @@ def show_baselines(data: QuestionPassages, base: str, max_passage_length: int) -
     """Rank the test questions with nothing trained: by words, and by the encoder as it came."""
     assert data.test is not None
     started = time.perf_counter()
-    show("BM25", summarize(rank_with_bm25(data, data.test), ks=RANKS), "", "", time.perf_counter() - started)
+    show("BM25", summarize(rank_with_bm25(data, data.test), ks=PASSAGE_CUTOFFS), "", "", time.perf_counter() - started)
     pretrained = TextRetriever(
         base,
         num_query_components=1,

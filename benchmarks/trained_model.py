@@ -15,8 +15,8 @@ from railsearch import Index, MixtureOfLogits
 from railsearch.benchmark.machine import describe_machine
 from railsearch.data import leave_last_out, read_prepared
 from railsearch.index import parse_strategies
+from railsearch.models import histories_between
 from railsearch.recommender import Recommender
-from railsearch.training.tasks.histories import histories_between
 
 DEPTHS = (1, 5, 10, 50, 100, 200)
 DEFAULT = (

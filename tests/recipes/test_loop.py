@@ -17,10 +17,11 @@ from torch import Tensor
 from railsearch import InvalidInputError, MissingExtraError, MixtureOfLogits, TrainingError
 from railsearch.data import leave_last_out
 from railsearch.encoders import SASRec
+from railsearch.models import SequentialModel
 from railsearch.training import FitReport, TrainingConfig
 from railsearch.training.loop import Batch, learning_rate, train
 from railsearch.training.losses import StepLosses
-from railsearch.training.tasks.histories import NextItemTask, SequentialModel
+from railsearch.training.tasks.histories import NextItemTask
 from tests.support.cycles import cycles
 
 SPLIT = leave_last_out(cycles(num_users=12))

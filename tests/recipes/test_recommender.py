@@ -14,8 +14,8 @@ from railsearch import Index, InvalidInputError, NotEnoughItemsError, TwoPass
 from railsearch.data import HeldOut, Interactions, Split, leave_last_out
 from railsearch.evaluation import evaluate_test
 from railsearch.foundation.metrics import hit_rate
+from railsearch.models import rank_held_out
 from railsearch.recommender import Recipe, Recommender
-from railsearch.training.tasks.histories import rank_held_out
 from tests.support.cycles import cycles
 from tests.support.naive_ranking import compare_alone, encode_alone, events_of, naive_ranks
 from tests.support.training_worlds import ENCODERS, SIMILARITIES, Naming, random_walks, small_recipe

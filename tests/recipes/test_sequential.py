@@ -8,12 +8,13 @@ from torch import Tensor
 
 from railsearch import InvalidInputError, load_balance_loss
 from railsearch.data import Split, leave_last_out
+from railsearch.models import SequentialModel, rank_held_out
 from railsearch.recommender.recipe import build_encoder, build_similarity
 from railsearch.training import TrainingConfig
 from railsearch.training.loop import Batch
 from railsearch.training.negatives import Contrast, Negatives
 from railsearch.training.tasks import histories as sequential
-from railsearch.training.tasks.histories import NextItemTask, SequentialModel, draw_positions, rank_held_out
+from railsearch.training.tasks.histories import NextItemTask, draw_positions
 from tests.support.naive_ranking import compare_alone, encode_alone, events_of, naive_ranks
 from tests.support.training_worlds import ENCODERS, SIMILARITIES, random_walks, small_recipe
 

@@ -5,7 +5,7 @@ from torch import Tensor
 
 from railsearch.data import Interactions
 from railsearch.encoders import Histories
-from railsearch.training.tasks.histories import SequentialModel
+from railsearch.models import SequentialModel
 
 
 def events_of(interactions: Interactions, user: int) -> tuple[list[int], list[int]]:

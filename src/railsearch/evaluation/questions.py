@@ -6,7 +6,7 @@ from railsearch.data import QuestionPassages
 from railsearch.evaluation.ranking import Evaluation
 from railsearch.foundation.errors import InvalidInputError
 from railsearch.foundation.metrics import summarize
-from railsearch.training.tasks.texts import RANKS, TextModel, rank_questions
+from railsearch.models import PASSAGE_CUTOFFS, TextModel, rank_questions
 
 
 def evaluate_questions(model: TextModel, data: QuestionPassages, *, show_progress: bool | None = None) -> Evaluation:
@@ -15,7 +15,7 @@ def evaluate_questions(model: TextModel, data: QuestionPassages, *, show_progres
         raise InvalidInputError(f"{data.source} has no test questions; hold some out with split_questions.")
     item_parts = model.item_parts(data.passages, show_progress=show_progress)
     ranks = rank_questions(model, data.test, item_parts)
-    return Evaluation(summarize(ranks, ks=RANKS), question_protocol(data), len(ranks))
+    return Evaluation(summarize(ranks, ks=PASSAGE_CUTOFFS), question_protocol(data), len(ranks))
 
 
 def question_protocol(data: QuestionPassages) -> str:

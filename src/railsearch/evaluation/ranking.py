@@ -6,7 +6,7 @@ from torch import Tensor
 
 from railsearch.data import Split
 from railsearch.foundation.metrics import ndcg, summarize
-from railsearch.training.tasks.histories import RANKS, SequentialModel, rank_held_out
+from railsearch.models import ITEM_CUTOFFS, SequentialModel, rank_held_out
 
 
 @dataclass(frozen=True, slots=True)
@@ -32,6 +32,6 @@ def evaluate_test(model: SequentialModel, split: Split, *, user_rows: Tensor | N
         user_rows: as in `rank_held_out`.
     """
     ranks = rank_held_out(model, split.interactions, split.test, user_rows=user_rows)
-    hits = summarize(ranks, ks=RANKS)
-    metrics = {**hits, **{f"NDCG@{k}": ndcg(ranks, k) for k in RANKS[1:]}}
+    hits = summarize(ranks, ks=ITEM_CUTOFFS)
+    metrics = {**hits, **{f"NDCG@{k}": ndcg(ranks, k) for k in ITEM_CUTOFFS[1:]}}
     return Evaluation(metrics, split.protocol, len(ranks))

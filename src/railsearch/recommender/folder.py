@@ -13,9 +13,9 @@ from safetensors import SafetensorError
 from railsearch.folders.sealed import CONFIG_FILE, ConfigFormat
 from railsearch.foundation.errors import InvalidInputError, ModelFolderError
 from railsearch.foundation.files import new_folder, settled_folder
+from railsearch.models import SequentialModel
 from railsearch.recommender.card import ModelCard
 from railsearch.recommender.recipe import Recipe, build_encoder, build_similarity
-from railsearch.training.tasks.histories import SequentialModel
 
 if TYPE_CHECKING:
     from polars import DataFrame, Series

@@ -13,6 +13,7 @@ from railsearch.evaluation import Evaluation, evaluate_test
 from railsearch.foundation.errors import InvalidInputError, NotEnoughItemsError
 from railsearch.foundation.inputs import as_path, check_count
 from railsearch.index import Index, Strategy
+from railsearch.models import SequentialModel
 from railsearch.recommender.card import ModelCard
 from railsearch.recommender.folder import Saved, read_model_folder, write_model_folder
 from railsearch.recommender.recipe import Recipe, build_encoder, build_similarity
@@ -20,7 +21,7 @@ from railsearch.recommender.requests import HistoriesLike, Requests, UnknownItem
 from railsearch.training import FitReport
 from railsearch.training.loop import train
 from railsearch.training.processes import Processes
-from railsearch.training.tasks.histories import NextItemTask, SequentialModel
+from railsearch.training.tasks.histories import NextItemTask
 
 if TYPE_CHECKING:
     from polars import DataFrame, Series

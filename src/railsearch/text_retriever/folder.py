@@ -9,9 +9,9 @@ from railsearch.folders.sealed import CONFIG_FILE, ConfigFormat
 from railsearch.folders.similarity_folder import load_similarity, save_similarity
 from railsearch.foundation.errors import InvalidInputError, ModelFolderError
 from railsearch.foundation.files import new_folder, settled_folder
+from railsearch.models import TextModel
 from railsearch.text_retriever.card import TextCard
 from railsearch.text_retriever.recipe import TextRecipe
-from railsearch.training.tasks.texts import TextModel
 
 FORMAT = ConfigFormat("railsearch.text_retriever", 1, what="text retriever", writer="TextRetriever.save")
 ENCODER = "encoder"

@@ -12,9 +12,9 @@ from railsearch.encoders import TextEncoder, TextSettings
 from railsearch.foundation.errors import InvalidInputError
 from railsearch.foundation.inputs import LARGEST_SEED
 from railsearch.foundation.settings import Config, read_config
+from railsearch.models import TextModel
 from railsearch.similarity import CosineConfig, DotProduct, GateInput, MixtureOfLogits, Projection, Similarity
 from railsearch.training import TextTrainingConfig
-from railsearch.training.tasks.texts import TextModel
 
 
 class TextDataConfig(Config):

@@ -17,6 +17,7 @@ from railsearch.foundation.inputs import as_choice, as_path, check_count
 from railsearch.foundation.progress import counting
 from railsearch.foundation.results import ItemBatch, ItemBatches, SearchResult
 from railsearch.index import Index, Precision, Strategy
+from railsearch.models import TextModel
 from railsearch.similarity import CosineConfig
 from railsearch.similarity.fingerprints import compute_fingerprint
 from railsearch.text_retriever.card import TextCard, questions_digest
@@ -31,7 +32,7 @@ from railsearch.text_retriever.recipe import (
 from railsearch.training import FitReport, TextTrainingConfig
 from railsearch.training.loop import train
 from railsearch.training.processes import Processes
-from railsearch.training.tasks.texts import TextModel, TextTask
+from railsearch.training.tasks.texts import TextTask
 
 PASSAGES_PER_BATCH = 2048
 """Passages whose components are held at once while an index is built."""

@@ -3,53 +3,17 @@
 import torch
 from torch import Generator, Tensor, nn
 
-from railsearch.data import HeldOut, Interactions, Split
-from railsearch.encoders import Histories, SequenceEncoder
+from railsearch.data import Split
+from railsearch.encoders import Histories
 from railsearch.foundation.errors import InvalidInputError
 from railsearch.foundation.inputs import is_finite
 from railsearch.foundation.metrics import summarize
-from railsearch.kernels import RowFilter, compute_item_parts, compute_query_parts, target_ranks
-from railsearch.similarity import ItemParts, QueryParts, Similarity
+from railsearch.models.ranking import ITEM_CUTOFFS, rank_held_out
+from railsearch.models.sequential import SequentialModel, consecutive_rows, histories_between
 from railsearch.training.config import TrainingConfig
 from railsearch.training.loop import Batch, diverged
 from railsearch.training.losses import StepLosses, backward_sampled_softmax
 from railsearch.training.negatives import draw_contrast
-
-RANKS = (1, 10, 50, 200)
-"""The k of HR@k and NDCG@k."""
-HISTORIES_PER_BATCH = 128
-"""Histories that are encoded at once where nothing is trained."""
-
-
-class SequentialModel(nn.Module):
-    """A sequence encoder, whose outputs are queries, and the similarity that compares them with its items."""
-
-    def __init__(self, *, encoder: SequenceEncoder, similarity: Similarity) -> None:
-        super().__init__()
-        assert isinstance(encoder, nn.Module)
-        assert isinstance(similarity, nn.Module)
-        if similarity.query_shape != (encoder.dim,) or similarity.item_shape != (encoder.dim,):
-            raise InvalidInputError(
-                f"the encoder gives embeddings of {encoder.dim} values but the similarity takes queries of "
-                f"{similarity.query_shape} and items of {similarity.item_shape}; give both the same size."
-            )
-        self.encoder: SequenceEncoder = encoder
-        self.similarity: Similarity = similarity
-
-    @torch.no_grad()
-    def encode(self, histories: Histories) -> Tensor:
-        """One query embedding (B, D) for each history: the output of its last position."""
-        there = histories.to(self.encoder.item_table.weight.device)
-        return torch.cat([self.encoder(own)[own.last_positions] for own in there.split(HISTORIES_PER_BATCH)])
-
-    def query_parts(self, histories: Histories, users: Tensor) -> QueryParts:
-        """The query side of each history; users (B,) are rows of a user table, and negative where not known."""
-        user_ids = users if self.similarity.takes_user_ids else None
-        return compute_query_parts(self.similarity, self.encode(histories), user_ids)
-
-    def item_parts(self) -> ItemParts:
-        """The item side of every item."""
-        return compute_item_parts(self.similarity, self.encoder.embed_items())
 
 
 class NextItemTask:
@@ -60,7 +24,7 @@ class NextItemTask:
         self._model = model
         self._split = split
         self._config = config
-        self._device = model.encoder.item_table.weight.device
+        self._device = model.device
         self._starts = split.interactions.offsets[:-1]  # (U,)
         events = split.train_ends - self._starts  # (U,)
         self._users = (events > 1).nonzero().flatten()  # (u,) who have an item, and one that comes next
@@ -68,7 +32,7 @@ class NextItemTask:
             raise InvalidInputError("no user has two events to train on; give longer histories.")
         if split.interactions.num_items < 2:
             raise InvalidInputError("there is only 1 item, so there are no negatives; give at least 2 items.")
-        measured = summarize([1], ks=RANKS)
+        measured = summarize([1], ks=ITEM_CUTOFFS)
         if config.metric not in measured:
             raise InvalidInputError(f"metric is {config.metric!r} but validation measures: {', '.join(measured)}.")
 
@@ -118,7 +82,7 @@ class NextItemTask:
     def validate(self) -> dict[str, float] | None:
         """Rank the items held out for validation; those of the test where the split has no others."""
         held_out = self._split.validation or self._split.test
-        return summarize(rank_held_out(self._model, self._split.interactions, held_out), ks=RANKS)
+        return summarize(rank_held_out(self._model, self._split.interactions, held_out), ks=ITEM_CUTOFFS)
 
     def check_alive(self) -> None:
         """Stop before weights that can no longer score are kept: the last step's damage shows in no loss."""
@@ -132,14 +96,14 @@ class NextItemTask:
         histories = histories_between(
             interactions, self._starts[users], ends, max_length=self._model.encoder.max_length
         )
-        targets = interactions.items[_places(ends - histories.lengths, histories.lengths) + 1]  # (E,)
+        targets = interactions.items[consecutive_rows(ends - histories.lengths, histories.lengths) + 1]  # (E,)
         return histories.to(self._device), targets.to(self._device)
 
     def _pool(self, examples: Tensor) -> Tensor:
         """What in-batch negatives come from: every item that the batch's histories predict, in all processes alike."""
         users = self._users[examples]  # (b,)
         lengths = self._lengths(users)  # (b,)
-        places = _places(self._split.train_ends[users] - lengths, lengths)  # (E,)
+        places = consecutive_rows(self._split.train_ends[users] - lengths, lengths)  # (E,)
         return self._split.interactions.items[places].to(self._device)
 
     def _lengths(self, users: Tensor) -> Tensor:
@@ -159,54 +123,3 @@ def draw_positions(lengths: Tensor, num_positions: int, generator: Generator) ->
     starts = lengths.cumsum(dim=0) - lengths  # (B,)
     is_drawn = torch.arange(len(history)) - starts[history] < num_positions  # (E,)
     return order[is_drawn].sort().values
-
-
-@torch.no_grad()
-def rank_held_out(
-    model: SequentialModel, interactions: Interactions, held_out: HeldOut, *, user_rows: Tensor | None = None
-) -> Tensor:
-    """Rank (n,) of each held-out item among all items, those of the user's history excluded.
-
-    A held-out item that is in the history as well is ranked all the same.
-
-    Args:
-        model: what ranks.
-        interactions: where the histories are.
-        held_out: what is ranked.
-        user_rows: (U,) the row that a user table has for each user of the interactions, negative for none; by default
-            they are the users that the model was trained on.
-    """
-    device = model.encoder.item_table.weight.device
-    item_parts = model.item_parts()
-    offsets = interactions.offsets  # (U + 1,)
-    ranks = []
-    for rows in torch.split(torch.arange(len(held_out.users)), 8 * HISTORIES_PER_BATCH):
-        users, ends = held_out.users[rows], held_out.history_ends[rows]  # (b,)
-        starts = offsets[users]  # (b,)
-        histories = histories_between(interactions, starts, ends, max_length=model.encoder.max_length)
-        seen = RowFilter(
-            torch.arange(len(users)).repeat_interleave(ends - starts).to(device),
-            interactions.items[_places(starts, ends - starts)].to(device),
-        )
-        owners = users if user_rows is None else user_rows[users]  # (b,)
-        query_parts = model.query_parts(histories, owners.to(device))
-        targets = held_out.items[rows].to(device)  # (b,)
-        ranks.append(target_ranks(model.similarity, query_parts, item_parts, targets, row_filter=seen))
-    return torch.cat(ranks).cpu()
-
-
-def histories_between(interactions: Interactions, starts: Tensor, ends: Tensor, *, max_length: int) -> Histories:
-    """The last events from starts (B,) to the places before ends (B,), asked for at the time of what stands there."""
-    lengths = (ends - starts).clamp(max=max_length)  # (B,)
-    places = _places(ends - lengths, lengths)  # (E,)
-    items = interactions.items[places]  # (E,)
-    if not interactions.has_times:  # as `recommend` takes lists of items: all events are of one moment
-        return Histories(items, torch.zeros_like(items), torch.zeros_like(items), lengths)
-    times, next_times = interactions.timestamps[places], interactions.timestamps[places + 1]  # (E,)
-    return Histories(items, times, next_times, lengths)
-
-
-def _places(starts: Tensor, lengths: Tensor) -> Tensor:
-    """Numbers from each start on, so many of each: (E,)."""
-    first = lengths.cumsum(dim=0) - lengths  # (B,)
-    return torch.arange(int(lengths.sum())) + (starts - first).repeat_interleave(lengths)

@@ -6,63 +6,18 @@ import torch
 from torch import Generator, Tensor, nn
 
 from railsearch.data import QuestionPassages, Questions
-from railsearch.encoders import Side, TextEncoder
+from railsearch.encoders import Side
 from railsearch.foundation.errors import InvalidInputError
 from railsearch.foundation.inputs import is_finite
 from railsearch.foundation.metrics import summarize
-from railsearch.kernels import compute_item_parts, compute_query_parts, target_ranks
-from railsearch.similarity import ItemParts, QueryParts, Similarity
+from railsearch.models.ranking import PASSAGE_CUTOFFS, rank_questions
+from railsearch.models.text import TextModel
 from railsearch.training.cached import CachedEncoding
 from railsearch.training.config import TextTrainingConfig
 from railsearch.training.loop import Batch, diverged
 from railsearch.training.losses import StepLosses, backward_sampled_softmax
 from railsearch.training.negatives import Contrast
 from railsearch.training.processes import Processes
-
-RANKS = (1, 10, 100)
-"""The k of HR@k."""
-QUESTIONS_PER_BATCH = 1024
-"""Questions that are encoded and ranked at once where nothing is trained."""
-
-
-class TextModel(nn.Module):
-    """An encoder that turns texts into components, and the similarity that compares those of two sides."""
-
-    def __init__(self, *, encoder: TextEncoder, similarity: Similarity) -> None:
-        super().__init__()
-        assert isinstance(similarity, nn.Module)
-        given = (encoder.num_query_components, encoder.num_item_components, encoder.dim)
-        wanted = (similarity.num_query_components, similarity.num_item_components, similarity.component_dim)
-        if given != wanted:
-            raise InvalidInputError(
-                f"the encoder gives {given[0]} query and {given[1]} passage components of {given[2]} values but the "
-                f"similarity takes {wanted[0]} and {wanted[1]} of {wanted[2]}; give both the same."
-            )
-        self.encoder = encoder
-        self.similarity: Similarity = similarity
-
-    def encode_queries(self, texts: Sequence[str], *, show_progress: bool | None = False) -> Tensor:
-        """What the similarity takes as queries, one row a text."""
-        found = self.encoder.encode(texts, Side.QUERY, show_progress=show_progress)  # (B, Pq, d)
-        return found.view(len(found), *self.similarity.query_shape)
-
-    def encode_passages(self, texts: Sequence[str], *, show_progress: bool | None = False) -> Tensor:
-        """What the similarity takes as items, one row a text."""
-        found = self.encoder.encode(texts, Side.PASSAGE, show_progress=show_progress)  # (N, Px, d)
-        return found.view(len(found), *self.similarity.item_shape)
-
-    def query_parts(self, texts: Sequence[str]) -> QueryParts:
-        """The query side of each text."""
-        return compute_query_parts(self.similarity, self.encode_queries(texts))
-
-    def item_parts(self, texts: Sequence[str], *, show_progress: bool | None = False) -> ItemParts:
-        """The item side of each text."""
-        return compute_item_parts(self.similarity, self.encode_passages(texts, show_progress=show_progress))
-
-    def new_names(self) -> set[str]:
-        """Names of the weights that no pretrained model came with."""
-        pretrained = {f"encoder.{name}" for name in self.encoder.pretrained_names()}
-        return {name for name, _ in self.named_parameters()} - pretrained
 
 
 class TextTask:
@@ -90,7 +45,7 @@ class TextTask:
             raise InvalidInputError(
                 "all training pairs name the same passage, so there is nothing to tell it from; give more passages."
             )
-        measured = summarize([1], ks=RANKS)
+        measured = summarize([1], ks=PASSAGE_CUTOFFS)
         if config.metric not in measured:
             raise InvalidInputError(f"metric is {config.metric!r} but validation measures: {', '.join(measured)}.")
         if config.num_hard_negatives and not len(data.train.hard_negatives):
@@ -144,7 +99,9 @@ class TextTask:
             return None
         passages = [self._data.passages[row] for row in self.ranked.tolist()]
         item_parts = self._model.item_parts(passages)
-        return summarize(rank_questions(self._model, self._data.validation, item_parts, rows=self.ranked), ks=RANKS)
+        return summarize(
+            rank_questions(self._model, self._data.validation, item_parts, rows=self.ranked), ks=PASSAGE_CUTOFFS
+        )
 
     def check_alive(self) -> None:
         """Stop before weights that can no longer score are kept: the last step's damage shows in no loss."""
@@ -201,28 +158,3 @@ def validation_rows(data: QuestionPassages, config: TextTrainingConfig) -> Tenso
     drawn = torch.randperm(count, generator=Generator().manual_seed(config.seed))[: config.validation_passages]
     ranked: Tensor = torch.unique(torch.cat([drawn, data.validation.pairs[:, 1]]))
     return ranked
-
-
-@torch.no_grad()
-def rank_questions(
-    model: TextModel, questions: Questions, item_parts: ItemParts, *, rows: Tensor | None = None
-) -> Tensor:
-    """Rank (Q,) of the best of each question's right passages, among those whose parts are given.
-
-    Args:
-        model: what ranks.
-        questions: with their right passages.
-        item_parts: of the passages to rank.
-        rows: (n,) which passages those are, ascending; by default all.
-    """
-    device = item_parts.components.device
-    ranks = torch.full((len(questions),), torch.iinfo(torch.int64).max)  # (Q,)
-    for asked in torch.split(torch.arange(len(questions)), QUESTIONS_PER_BATCH):
-        first, last = int(asked[0]), int(asked[-1]) + 1
-        pairs = questions.pairs[(questions.pairs[:, 0] >= first) & (questions.pairs[:, 0] < last)]  # (m, 2)
-        owners, targets = pairs.t().contiguous()  # (m,)
-        places = targets if rows is None else torch.searchsorted(rows, targets)  # (m,)
-        query_parts = model.query_parts(questions.texts[first:last])[(owners - first).to(device)]
-        own = target_ranks(model.similarity, query_parts, item_parts, places.to(device)).cpu()  # (m,)
-        ranks.scatter_reduce_(0, owners, own, reduce="amin")
-    return ranks

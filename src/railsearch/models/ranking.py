@@ -1,0 +1,75 @@
+"""The ranks of held-out items: validation and evaluation measure a model by them (the paper's section 4)."""
+
+import torch
+from torch import Tensor
+
+from railsearch.data import HeldOut, Interactions, Questions
+from railsearch.kernels import RowFilter, target_ranks
+from railsearch.models.sequential import HISTORIES_PER_BATCH, SequentialModel, consecutive_rows, histories_between
+from railsearch.models.text import TextModel
+from railsearch.similarity import ItemParts
+
+ITEM_CUTOFFS = (1, 10, 50, 200)
+"""The k of HR@k and NDCG@k of a recommender."""
+PASSAGE_CUTOFFS = (1, 10, 100)
+"""The k of HR@k of a text model."""
+QUESTIONS_PER_BATCH = 1024
+"""Questions that are encoded and ranked at once."""
+
+
+@torch.no_grad()
+def rank_held_out(
+    model: SequentialModel, interactions: Interactions, held_out: HeldOut, *, user_rows: Tensor | None = None
+) -> Tensor:
+    """Return the rank (n,) of each held-out item among all items, except the other items of the user's history.
+
+    A held-out item that is also in the history is ranked like any other.
+
+    Args:
+        model: the model that ranks.
+        interactions: the events that the histories are part of.
+        held_out: the items to rank, each with its user and the end of its history.
+        user_rows: (U,) row of the user table for each user of the interactions, negative for unknown users; by
+            default, user u has row u, as in training.
+    """
+    item_parts = model.item_parts()
+    offsets = interactions.offsets  # (U + 1,)
+    ranks = []
+    for rows in torch.split(torch.arange(len(held_out.users)), 8 * HISTORIES_PER_BATCH):
+        users, ends = held_out.users[rows], held_out.history_ends[rows]  # (b,)
+        starts = offsets[users]  # (b,)
+        histories = histories_between(interactions, starts, ends, max_length=model.encoder.max_length)
+        seen = RowFilter(
+            torch.arange(len(users)).repeat_interleave(ends - starts).to(model.device),
+            interactions.items[consecutive_rows(starts, ends - starts)].to(model.device),
+        )
+        owners = users if user_rows is None else user_rows[users]  # (b,)
+        query_parts = model.query_parts(histories, owners.to(model.device))
+        targets = held_out.items[rows].to(model.device)  # (b,)
+        ranks.append(target_ranks(model.similarity, query_parts, item_parts, targets, row_filter=seen))
+    return torch.cat(ranks).cpu()
+
+
+@torch.no_grad()
+def rank_questions(
+    model: TextModel, questions: Questions, item_parts: ItemParts, *, rows: Tensor | None = None
+) -> Tensor:
+    """Return the rank (Q,) of the best-placed right passage of each question, among the passages of `item_parts`.
+
+    Args:
+        model: the model that ranks.
+        questions: questions with their right passages.
+        item_parts: item side of the passages to rank.
+        rows: (n,) rows of these passages in the data set, ascending; by default, item_parts holds all passages.
+    """
+    device = item_parts.components.device
+    ranks = torch.full((len(questions),), torch.iinfo(torch.int64).max)  # (Q,)
+    for batch in torch.split(torch.arange(len(questions)), QUESTIONS_PER_BATCH):
+        first, last = int(batch[0]), int(batch[-1]) + 1
+        pairs = questions.pairs[(questions.pairs[:, 0] >= first) & (questions.pairs[:, 0] < last)]  # (m, 2)
+        owners, targets = pairs.t().contiguous()  # (m,)
+        places = targets if rows is None else torch.searchsorted(rows, targets)  # (m,)
+        query_parts = model.query_parts(questions.texts[first:last])[(owners - first).to(device)]
+        target_rank = target_ranks(model.similarity, query_parts, item_parts, places.to(device)).cpu()  # (m,)
+        ranks.scatter_reduce_(0, owners, target_rank, reduce="amin")
+    return ranks

@@ -1,0 +1,50 @@
+"""The text model: a text encoder turns questions and passages into components, and a similarity compares them."""
+
+from collections.abc import Sequence
+
+from torch import Tensor, nn
+
+from railsearch.encoders import Side, TextEncoder
+from railsearch.foundation.errors import InvalidInputError
+from railsearch.kernels import compute_item_parts, compute_query_parts
+from railsearch.similarity import ItemParts, QueryParts, Similarity
+
+
+class TextModel(nn.Module):
+    """A text encoder that turns texts into components, and the similarity that compares the components."""
+
+    def __init__(self, *, encoder: TextEncoder, similarity: Similarity) -> None:
+        super().__init__()
+        assert isinstance(similarity, nn.Module)
+        given = (encoder.num_query_components, encoder.num_item_components, encoder.dim)
+        wanted = (similarity.num_query_components, similarity.num_item_components, similarity.component_dim)
+        if given != wanted:
+            raise InvalidInputError(
+                f"the encoder returns {given[0]} query and {given[1]} passage components of {given[2]} values but the "
+                f"similarity takes {wanted[0]} and {wanted[1]} of {wanted[2]}; use the same numbers for both."
+            )
+        self.encoder = encoder
+        self.similarity: Similarity = similarity
+
+    def encode_queries(self, texts: Sequence[str], *, show_progress: bool | None = False) -> Tensor:
+        """Return one query embedding for each text, in the shape that the similarity takes."""
+        components = self.encoder.encode(texts, Side.QUERY, show_progress=show_progress)  # (B, Pq, d)
+        return components.view(len(components), *self.similarity.query_shape)
+
+    def encode_passages(self, texts: Sequence[str], *, show_progress: bool | None = False) -> Tensor:
+        """Return one item embedding for each text, in the shape that the similarity takes."""
+        components = self.encoder.encode(texts, Side.PASSAGE, show_progress=show_progress)  # (N, Px, d)
+        return components.view(len(components), *self.similarity.item_shape)
+
+    def query_parts(self, texts: Sequence[str]) -> QueryParts:
+        """Return the query side of each text."""
+        return compute_query_parts(self.similarity, self.encode_queries(texts))
+
+    def item_parts(self, texts: Sequence[str], *, show_progress: bool | None = False) -> ItemParts:
+        """Return the item side of each text."""
+        return compute_item_parts(self.similarity, self.encode_passages(texts, show_progress=show_progress))
+
+    def new_names(self) -> set[str]:
+        """Return the names of the weights that are not pretrained."""
+        pretrained = {f"encoder.{name}" for name in self.encoder.pretrained_names()}
+        return {name for name, _ in self.named_parameters()} - pretrained
