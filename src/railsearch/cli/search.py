@@ -53,7 +53,11 @@ def search(
     ] = None,
     allow: Annotated[
         str | None,
-        typer.Option(help="Only items whose metadata satisfy this condition, written as in SQL.", show_default=False),
+        typer.Option(
+            help="Search only items whose metadata satisfies this condition: comparisons of columns (= != < <= > >=, "
+            "IN, BETWEEN, LIKE, IS NULL) joined by AND, OR and NOT.",
+            show_default=False,
+        ),
     ] = None,
     row: Annotated[
         list[int] | None, typer.Option(help="Only this row of the queries; may be repeated.", min=0, show_default=False)

@@ -10,6 +10,7 @@ import torch
 from torch import Tensor
 
 from railsearch.foundation.errors import IndexFolderError, InvalidInputError
+from railsearch.index.conditions import compile_condition
 
 if TYPE_CHECKING:
     from polars import DataFrame, Expr
@@ -104,28 +105,34 @@ def fit_columns(given: Metadata | None, known: Metadata | None) -> Metadata | No
 
 
 def evaluate_filter(allow: "str | Expr", frame: "DataFrame | None", rows: Tensor) -> Tensor:
-    """Whether each of the rows (n,) of a table satisfies an expression (n,); where it is null, it does not."""
+    """Return whether each of the rows (n,) of a table satisfies a condition (n,); a null counts as False.
+
+    Args:
+        allow: a condition as text, in the grammar of `railsearch.index.conditions`, or a polars expression.
+        frame: the table.
+        rows: the rows of it that are looked at.
+    """
     import polars as pl  # noqa: PLC0415
 
     if frame is None:
         raise InvalidInputError(
-            f"allow is the expression {str(allow)!r} but this index has no metadata; build it with metadata=..., or "
+            f"allow is the condition {str(allow)!r} but this index has no metadata; build it with metadata=..., or "
             "give allow as a mask or a list of ids."
         )
+    expression = compile_condition(allow, frame.schema) if isinstance(allow, str) else allow
     try:
-        expression = pl.sql_expr(allow) if isinstance(allow, str) else allow
         needed = [name for name in frame.columns if name in set(expression.meta.root_names())]
         # Only what the condition looks at is gathered; if it looks at nothing we know, polars says what is wrong.
         live = frame.select(needed or frame.columns)[rows.cpu().numpy()]
         found = live.select(expression.alias("allow"))["allow"]
-    except (pl.exceptions.PolarsError, TypeError, ValueError) as error:
+    except (pl.exceptions.PolarsError, pl.exceptions.PanicException, TypeError, ValueError) as error:
         raise InvalidInputError(
             f"allow is {str(allow)!r}, which cannot be evaluated: {' '.join(str(error).split())}; "
             f"columns are: {', '.join(frame.columns)}."
         ) from error
     if found.dtype != pl.Boolean or len(found) not in (1, len(rows)):
         raise InvalidInputError(
-            f"allow is {str(allow)!r}, which gives {len(found)} values of {found.dtype}; "
+            f"allow is {str(allow)!r}, which returns {len(found)} values of {found.dtype}; "
             "write a condition that is true or false for each item."
         )
     mask = torch.from_numpy(found.fill_null(False).to_numpy(writable=True))
