@@ -1,6 +1,7 @@
 """A recommender as a folder: the same when it is read back, refused when anything in it is not what was written."""
 
 import json
+import resource
 import shutil
 import subprocess
 import sys
@@ -123,7 +124,7 @@ def test_a_changed_byte_anywhere(saved: Path, name: str) -> None:
         (lambda config: config["recipe"]["similarity"].update(temperature=0.1), "config.json was changed or damaged"),
         (lambda config: config["card"]["metrics"].update({"HR@10": 1.0}), "config.json was changed or damaged"),
         (lambda config: config.update(format="other"), "is not the config of a railsearch recommender"),
-        (lambda config: config.update(format_version=99), "has format version 99 but this railsearch reads 1"),
+        (lambda config: config.update(format_version=99), "has format version 99 but this railsearch reads 2"),
         (lambda config: config.pop("checksum"), "config.json was changed or damaged"),
     ],
 )
@@ -143,7 +144,7 @@ def test_a_changed_config(saved: Path, change: object, message: str) -> None:
         lambda config: config["recipe"]["encoder"].update(num_blocks=1),
         lambda config: config["recipe"].update(encoder={"kind": "unknown"}),
         lambda config: config.update(recipe=[1]),
-        lambda config: config.pop("files"),
+        lambda config: config.update(files=None),
         lambda config: config["card"].pop("seed"),
         lambda config: config["card"].update(mood="good"),
         lambda config: config["files"].pop("model.safetensors"),
@@ -232,3 +233,14 @@ def test_the_card_owns_up_to_an_epoch_that_the_test_picked() -> None:
     card = recommender.card.to_markdown(recommender.recipe)
     assert "picked by MRR on the test items themselves, as in the paper" in card
     assert "once" not in card.lower()
+
+
+@pytest.mark.parametrize(("section", "setting"), [("encoder", "num_blocks"), ("encoder", "dim")])
+def test_absurd_sizes_are_refused_before_they_take_memory(saved: Path, section: str, setting: str) -> None:
+    config = folder.FORMAT.read(saved)
+    config["recipe"][section][setting] = 10**7
+    folder.FORMAT.write(saved, config)
+    before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+    with pytest.raises(ModelFolderError, match=r"num_blocks is 10000000 but there are \d+ weights|another model"):
+        Recommender.load(saved)
+    assert resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before < 2**18  # kB

@@ -207,7 +207,7 @@ def test_from_a_recipe_to_an_answer(base: Path, tmp_path: Path) -> None:
     recipe = write_recipe(tmp_path, base)
     trained = json.loads(run("train", recipe, "--out", tmp_path / "run", "--json"))
     assert set(trained["metrics"]) == {"HR@1", "HR@10", "HR@100", "MRR"}
-    assert trained["num_questions"] == 16  # 2 held out for validation, 2 for the test
+    assert trained["counts"]["questions"] == 16  # 2 held out for validation, 2 for the test
     model = tmp_path / "run" / "model"
     measured = json.loads(run("evaluate", model, "--data", tmp_path / "pairs.jsonl", "--json"))
     assert measured["metrics"] == trained["metrics"]

@@ -13,9 +13,10 @@ from rich.text import Text
 
 from railsearch.cli.options import Json
 from railsearch.data import leave_last_out, read_prepared
+from railsearch.folders import format_of
 from railsearch.foundation.errors import InvalidInputError
 from railsearch.recommender import Recommender
-from railsearch.text_retriever import TextRetriever, holds_retriever
+from railsearch.text_retriever import TextRetriever
 
 ModelFolder = Annotated[
     Path, typer.Argument(help="A model folder, such as runs/ml-1m/hstu-mol/model.", show_default=False)
@@ -81,7 +82,7 @@ def evaluate(
 
     Example: railsearch evaluate runs/ml-1m/hstu-mol/model --data data/ml-1m
     """
-    if holds_retriever(model):
+    if format_of(model) == "railsearch.text_retriever":
         retriever = TextRetriever.load(model)
         evaluation = retriever.evaluate(retriever.test_data(data), show_progress=False if as_json else None)
     else:

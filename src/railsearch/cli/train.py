@@ -11,10 +11,13 @@ from rich.console import Console
 from railsearch.cli.options import Json
 from railsearch.cli.recommend import print_metrics
 from railsearch.data import read_prepared
+from railsearch.folders import check_target
 from railsearch.foundation.errors import InvalidInputError
 from railsearch.foundation.settings import read_settings
 from railsearch.recommender import Recommender, read_recipe
-from railsearch.text_retriever import TextRetriever, check_target, read_text_recipe, read_training_data
+from railsearch.recommender import folder as recommender_folder
+from railsearch.text_retriever import TextRetriever, read_text_recipe, read_training_data
+from railsearch.text_retriever import folder as retriever_folder
 from railsearch.training.processes import joined_processes
 
 ENCODERS = ("sasrec", "hstu", "text")
@@ -97,6 +100,7 @@ def _train_recommender(
     source = data or (None if chosen.data.folder is None else Path(chosen.data.folder))
     if source is None:
         raise InvalidInputError(f"{recipe} names no data; pass --data with what `railsearch data prepare` wrote.")
+    check_target(recommender_folder.FORMAT, folder / "model", overwrite=True)
     interactions = read_prepared(source)
     with joined_processes() as processes:
         recommender = Recommender.fit(
@@ -110,7 +114,7 @@ def _train_text(
 ) -> TextRetriever | None:
     """The retriever in the first process; None in the others."""
     chosen = read_text_recipe(recipe, changes)
-    check_target(folder / "model", overwrite=True)
+    check_target(retriever_folder.FORMAT, folder / "model", overwrite=True)
     collection = read_training_data(chosen, data)
     retriever = TextRetriever.from_recipe(chosen, allow_download=allow_download)
     with joined_processes() as processes:

@@ -1,70 +1,143 @@
-"""The config.json of a model folder: it says what the folder holds, and proves itself by a checksum."""
+"""The sealed config of a folder: a JSON file that states format and files, and proves itself by a checksum."""
 
 import json
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
 import xxhash
 
-from railsearch.foundation.errors import ModelFolderError
+from railsearch.folders.checked_files import check_file, describe_files, list_files, read_regular
+from railsearch.foundation.errors import ModelFolderError, RailsearchError
+from railsearch.foundation.files import FileEntry
 
 CONFIG_FILE = "config.json"
+CARD_FILE = "README.md"
+LARGEST_CONFIG = 2**26
+"""Bytes. A config that is larger was not written by railsearch."""
 
 
 @dataclass(frozen=True, slots=True)
-class ConfigFormat:
-    """One kind of model folder."""
+class FolderFormat:
+    """One kind of folder: its name, and everything that it may hold."""
 
     name: str
-    """What config.json says under "format"."""
+    """The value of "format" in the config."""
     version: int
-    what: str
-    """The model, as messages call it."""
+    noun: str
+    """The name of the content in messages, such as "recommender"."""
     writer: str
     """The call that writes such a folder."""
+    files: frozenset[str] = frozenset()
+    """Files and subfolders at the top whose checksums the config states."""
+    free: frozenset[str] = frozenset()
+    """Files at the top that people may edit; they have no checksum."""
+    inner: Mapping[str, "FolderFormat"] = field(default_factory=dict)
+    """Subfolders that have a sealed config of their own."""
+    config_file: str = CONFIG_FILE
+    error: type[RailsearchError] = ModelFolderError
+    """Raised for a folder that is missing, damaged or foreign."""
+    remedy: str = "restore it from a copy"
 
-    def write(self, folder: Path, content: dict[str, Any]) -> None:
-        """Write config.json; everything else must be in the folder by then."""
-        config = {"format": self.name, "format_version": self.version, **content}
+    def write(self, folder: Path, content: Mapping[str, object]) -> None:
+        """Write the config; all other files must be in the folder already."""
+        files = {name: {"size": entry.size, "checksum": entry.checksum} for name, entry in self._describe(folder)}
+        config = {"format": self.name, "format_version": self.version, "files": files, **content}
         config["checksum"] = _checksum(config)
-        (folder / CONFIG_FILE).write_text(json.dumps(config, indent=2) + "\n")
+        (folder / self.config_file).write_text(json.dumps(config, indent=2) + "\n")
 
     def read(self, folder: Path) -> dict[str, Any]:
-        """Read config.json; refuse what is damaged, foreign or of another version."""
-        config = self._read(folder)
+        """Read the config; refuse one that is damaged, foreign or of another version. Other files are not read."""
+        config = self._read_stated(folder)
         if config.pop("checksum", None) != _checksum(config):
-            raise ModelFolderError(
-                f"{folder / CONFIG_FILE} was changed or damaged after saving; restore it from a copy."
-            )
+            raise self.error(f"{folder / self.config_file} was changed or damaged after saving; {self.remedy}.")
+        if not isinstance(config.get("files"), dict):
+            raise self.error(f"{folder / self.config_file} lists no files; {self.remedy}.")
         return config
 
-    def is_in(self, folder: Path) -> bool:
-        """Whether a folder says that it holds such a model, damaged or not."""
-        try:
-            self._read(folder)
-        except ModelFolderError:
-            return False
-        return True
+    def check_files(self, folder: Path, config: Mapping[str, Any]) -> None:
+        """Check that the folder holds exactly the files that its config lists, with the same sizes and checksums."""
+        entries = {name: self._entry(folder, config, name) for name in config["files"]}
+        for name, entry in entries.items():
+            check_file(folder / name, entry, error=self.error, remedy=self.remedy)
+        for name in list_files(folder, self.files):
+            if name not in entries:
+                raise self.error(f"{folder / name} is not in the list of {self.config_file}; remove the file.")
 
-    def _read(self, folder: Path) -> dict[str, Any]:
-        file = folder / CONFIG_FILE
+    def read_file(self, folder: Path, config: Mapping[str, Any], name: str) -> bytes:
+        """Read one file that the config lists, and check it."""
+        entry = self._entry(folder, config, name)
+        return check_file(folder / name, entry, error=self.error, remedy=self.remedy, returns_content=True)
+
+    def is_in(self, folder: Path) -> bool:
+        """Return True if a folder states this format, even if its config is damaged."""
+        return stated_format(folder, self.config_file) == self.name
+
+    def is_alone_in(self, folder: Path) -> bool:
+        """Return True if a folder states this format and holds nothing that railsearch did not write."""
+        if not folder.is_dir() or not self.is_in(folder):
+            return False
+        known = {self.config_file, *self.files, *self.free, *self.inner}
+        if {entry.name for entry in folder.iterdir()} - known:
+            return False
+        listed = _read_json(folder / self.config_file).get("files", {})
+        if any("/" in name and name not in listed for name in list_files(folder, self.files)):
+            return False
+        return all(inner.is_alone_in(folder / name) for name, inner in self.inner.items() if (folder / name).exists())
+
+    def _describe(self, folder: Path) -> list[tuple[str, FileEntry]]:
+        return describe_files(folder, self.files)
+
+    def _entry(self, folder: Path, config: Mapping[str, Any], name: str) -> FileEntry:
+        """Return the size and checksum that the config states for a file of this format."""
+        file, stated = folder / self.config_file, config["files"].get(name)
+        if stated is None:
+            raise self.error(f"{file} does not list {name}; {self.remedy}.")
+        top, _, rest = name.partition("/")
+        if top not in self.files or ".." in rest.split("/"):
+            raise self.error(f"{file} lists {name!r}, which is no file of a {self.noun}; {self.remedy}.")
         try:
-            config = json.loads(file.read_text())
+            size, checksum = stated["size"], stated["checksum"]
+        except (TypeError, KeyError):
+            size = checksum = None
+        if type(size) is not int or not isinstance(checksum, str):
+            raise self.error(f"{file} states no size and checksum of {name}; {self.remedy}.")
+        return FileEntry(size, checksum)
+
+    def _read_stated(self, folder: Path) -> dict[str, Any]:
+        file = folder / self.config_file
+        try:
+            config = _read_json(file)
         except (FileNotFoundError, NotADirectoryError):
-            raise ModelFolderError(f"{file} does not exist; give a folder that {self.writer} wrote.") from None
+            raise self.error(f"{file} does not exist; give a folder that {self.writer} wrote.") from None
         except (OSError, ValueError, RecursionError) as error:
-            raise ModelFolderError(f"{file} cannot be read ({error}); restore it from a copy.") from error
-        if not isinstance(config, dict) or config.get("format") != self.name:
-            raise ModelFolderError(f"{file} is not the config of a railsearch {self.what}; give another folder.")
+            raise self.error(f"{file} cannot be read ({error}); {self.remedy}.") from error
+        if config.get("format") != self.name:
+            raise self.error(f"{file} is not the config of a railsearch {self.noun}; give another folder.")
         if config.get("format_version") != self.version:
-            raise ModelFolderError(
+            raise self.error(
                 f"{file} has format version {config.get('format_version')} but this railsearch reads {self.version}; "
                 "install the railsearch that wrote it."
             )
         return config
 
 
-def _checksum(config: dict[str, Any]) -> str:
-    """Of what config.json states, but for the checksum itself and however it is laid out."""
+def stated_format(folder: Path, config_file: str = CONFIG_FILE) -> str | None:
+    """Return the format that a folder's config states, or None if there is no such config."""
+    try:
+        name = _read_json(folder / config_file).get("format")
+    except (OSError, ValueError, RecursionError):
+        return None
+    return name if isinstance(name, str) else None
+
+
+def _read_json(file: Path) -> dict[str, Any]:
+    """Return the object in a JSON file; an empty one if the file holds another value."""
+    content = json.loads(read_regular(file, max_bytes=LARGEST_CONFIG))
+    return content if isinstance(content, dict) else {}
+
+
+def _checksum(config: Mapping[str, object]) -> str:
+    """Return the checksum of what a config states, apart from the checksum itself and the layout of the file."""
     return xxhash.xxh3_128_hexdigest(json.dumps(config, sort_keys=True).encode())

@@ -91,18 +91,19 @@ def read_recipe(file: str | Path, changes: Iterable[str] = ()) -> Recipe:
     return read_config(Recipe, file, changes)
 
 
-def build_encoder(recipe: Recipe, *, num_items: int) -> SequenceEncoder:
-    """The encoder that a recipe describes, with its first weights."""
+def build_encoder(recipe: Recipe, *, num_items: int, seed: int | None) -> SequenceEncoder:
+    """Build the encoder that a recipe describes, with its first weights."""
     settings = recipe.encoder.model_dump(exclude={"kind"})
     kind = SASRec if isinstance(recipe.encoder, SASRecConfig) else HSTU
     has_mixture = isinstance(recipe.similarity, MixtureConfig)
-    return kind(num_items=num_items, normalizes_output=has_mixture, seed=recipe.training.seed, **settings)
+    return kind(num_items=num_items, normalizes_output=has_mixture, seed=seed, **settings)
 
 
-def build_similarity(recipe: Recipe) -> Similarity:
-    """The similarity that a recipe describes, with its first weights."""
+def build_similarity(recipe: Recipe, *, seed: int | None) -> Similarity:
+    """Build the similarity that a recipe describes, with its first weights."""
     dim = recipe.encoder.dim
     if isinstance(recipe.similarity, CosineConfig):
         return DotProduct(dim=dim, cosine=True, temperature=recipe.similarity.temperature)
     settings = recipe.similarity.model_dump(exclude={"kind"})
-    return MixtureOfLogits(query_dim=dim, item_dim=dim, seed=(recipe.training.seed + 1) % LARGEST_SEED, **settings)
+    own_seed = None if seed is None else (seed + 1) % LARGEST_SEED
+    return MixtureOfLogits(query_dim=dim, item_dim=dim, seed=own_seed, **settings)

@@ -10,14 +10,17 @@ from torch import Tensor
 
 from railsearch.data import Interactions, Split, leave_last_out
 from railsearch.evaluation import Evaluation, evaluate_test
-from railsearch.foundation.errors import InvalidInputError, NotEnoughItemsError
+from railsearch.folders import ModelCard
+from railsearch.foundation.errors import FingerprintError, InvalidInputError, NotEnoughItemsError
 from railsearch.foundation.inputs import as_path, check_count
 from railsearch.index import Index, Strategy
 from railsearch.models import SequentialModel
-from railsearch.recommender.card import ModelCard
-from railsearch.recommender.folder import Saved, read_model_folder, write_model_folder
+from railsearch.recommender.card import describe_recommender
+from railsearch.recommender.folder import SavedRecommender, read_recommender, write_recommender
 from railsearch.recommender.recipe import Recipe, build_encoder, build_similarity
 from railsearch.recommender.requests import HistoriesLike, Requests, UnknownItems, find_rows
+from railsearch.similarity import fingerprint
+from railsearch.similarity.fingerprints import compute_fingerprint
 from railsearch.training import FitReport
 from railsearch.training.loop import train
 from railsearch.training.processes import Processes
@@ -93,7 +96,8 @@ class Recommender:
             raise InvalidInputError("the split is one of other interactions; split those that are given.")
         processes = processes or Processes()
         model = SequentialModel(
-            encoder=build_encoder(recipe, num_items=known.num_items), similarity=build_similarity(recipe)
+            encoder=build_encoder(recipe, num_items=known.num_items, seed=recipe.training.seed),
+            similarity=build_similarity(recipe, seed=recipe.training.seed),
         )
         report = train(
             NextItemTask(model, split, recipe.training),
@@ -108,7 +112,7 @@ class Recommender:
         return cls(
             model=model,
             recipe=recipe,
-            card=ModelCard.of(split, recipe, report, evaluation),
+            card=describe_recommender(split, recipe, report, evaluation),
             items=known.items_table(),
             user_ids=known.user_ids if model.similarity.takes_user_ids else None,
             interactions=known,
@@ -223,14 +227,14 @@ class Recommender:
 
         Histories are not written. A kill at any moment leaves the old folder or the new one.
         """
-        saved = Saved(self.model, self.recipe, self.card, self.items, self.user_ids)
-        write_model_folder(saved, as_path(path), overwrite=overwrite)
+        saved = SavedRecommender(self.model, self.recipe, self.card, self.items, self.user_ids, self.fingerprint)
+        write_recommender(saved, as_path(path), overwrite=overwrite)
 
     @classmethod
     def load(cls, path: str | Path, *, interactions: object = None) -> Self:
         """Read a model folder; with interactions, as in `fit`, `recommend` knows their users."""
-        saved = read_model_folder(as_path(path))
-        return cls(
+        saved = read_recommender(as_path(path))
+        recommender = cls(
             model=saved.model,
             recipe=saved.recipe,
             card=saved.card,
@@ -238,6 +242,21 @@ class Recommender:
             user_ids=saved.user_ids,
             interactions=None if interactions is None else _as_interactions(interactions),
         )
+        if recommender.fingerprint != saved.fingerprint:
+            raise FingerprintError(
+                f"{path} says that it holds model {saved.fingerprint} but holds {recommender.fingerprint}; restore it "
+                "from a copy."
+            )
+        return recommender
+
+    @property
+    def fingerprint(self) -> str:
+        """Return the name of the model's content; an index remembers which one it was built with."""
+        encoder, similarity = self.model.encoder, self.model.similarity
+        settings = {f"encoder.{name}": value for name, value in encoder.config.items()}
+        settings |= {f"similarity.{name}": value for name, value in similarity.config.items()}
+        settings |= {"encoder": encoder.kind, "similarity": fingerprint(similarity), "items": _items_digest(self.items)}
+        return compute_fingerprint("recommender", settings, dict(self.model.state_dict()))
 
     def _check_enough(self, requests: Requests, k: int, *, filter_viewed: bool) -> None:
         """Check that everybody has k items left."""
@@ -273,6 +292,11 @@ def _about(recipe: Recipe, split: Split) -> dict[str, object]:
         for name, value in getattr(recipe, section).model_dump(mode="json").items()
     }
     return {**settings, "split": split.protocol, "data": f"{len(events):,} events with checksum {digest.hexdigest()}"}
+
+
+def _items_digest(items: "DataFrame") -> str:
+    """Return the checksum of the item ids in their order."""
+    return xxhash.xxh3_128_hexdigest("\n".join(map(repr, items["item"])).encode())
 
 
 def _as_interactions(given: object) -> Interactions:

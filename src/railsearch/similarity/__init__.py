@@ -7,8 +7,9 @@ from railsearch.similarity.decomposition import Decomposition, decompose
 from railsearch.similarity.dot_product import DotProduct
 from railsearch.similarity.gate import GateActivation, GateInput
 from railsearch.similarity.mixture import MixtureOfLogits
-from railsearch.similarity.parts import Comparison, ItemParts, QueryParts
+from railsearch.similarity.parts import Comparison, ItemParts, QueryParts, all_pairs, best_pairs, own_pairs
 from railsearch.similarity.projection import Projection
+from railsearch.similarity.registry import fingerprint, register_similarity, registered_kinds
 from railsearch.similarity.user_table import NO_USER
 
 __all__ = [
@@ -26,7 +27,13 @@ __all__ = [
     "Projection",
     "QueryParts",
     "Similarity",
+    "all_pairs",
+    "best_pairs",
     "check_similarity",
     "decompose",
+    "fingerprint",
     "load_balance_loss",
+    "own_pairs",
+    "register_similarity",
+    "registered_kinds",
 ]

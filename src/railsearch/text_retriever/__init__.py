@@ -1,6 +1,5 @@
 """The front door for text: fit on questions and passages, index passages, search them, save and load."""
 
-from railsearch.text_retriever.folder import check_target, holds_retriever
 from railsearch.text_retriever.recipe import (
     TextDataConfig,
     TextEncoderConfig,
@@ -17,8 +16,6 @@ __all__ = [
     "TextMixtureConfig",
     "TextRecipe",
     "TextRetriever",
-    "check_target",
-    "holds_retriever",
     "load_for_index",
     "read_text_recipe",
     "read_training_data",

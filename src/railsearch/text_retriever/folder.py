@@ -1,82 +1,64 @@
-"""A text retriever as a folder: config.json, encoder/, similarity/ and a model card; whole or absent."""
+"""A text retriever as a folder: config.json, encoder/, similarity/ and a model card."""
 
 import dataclasses
 from dataclasses import dataclass
 from pathlib import Path
 
 from railsearch.encoders import TextEncoder
-from railsearch.folders.sealed import CONFIG_FILE, ConfigFormat
-from railsearch.folders.similarity_folder import load_similarity, save_similarity
+from railsearch.encoders.text.folder import FORMAT as ENCODER_FORMAT
+from railsearch.folders import CARD_FILE, FolderFormat, ModelCard, load_similarity, save_similarity, writing
+from railsearch.folders.similarity_folder import FORMAT as SIMILARITY_FORMAT
 from railsearch.foundation.errors import InvalidInputError, ModelFolderError
-from railsearch.foundation.files import new_folder, settled_folder
+from railsearch.foundation.files import settled_folder
 from railsearch.models import TextModel
-from railsearch.text_retriever.card import TextCard
 from railsearch.text_retriever.recipe import TextRecipe
 
-FORMAT = ConfigFormat("railsearch.text_retriever", 1, what="text retriever", writer="TextRetriever.save")
 ENCODER = "encoder"
 SIMILARITY = "similarity"
-CARD_FILE = "README.md"
-ENTRIES = {CONFIG_FILE, ENCODER, SIMILARITY, CARD_FILE}
+FORMAT = FolderFormat(
+    "railsearch.text_retriever",
+    2,
+    noun="text retriever",
+    writer="TextRetriever.save",
+    free=frozenset({CARD_FILE}),
+    inner={ENCODER: ENCODER_FORMAT, SIMILARITY: SIMILARITY_FORMAT},
+)
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class SavedRetriever:
-    """What a model folder holds."""
+    """The content of a model folder."""
 
     model: TextModel
     recipe: TextRecipe
-    card: TextCard | None
+    card: ModelCard | None
     fingerprint: str
 
 
-def write_retriever_folder(saved: SavedRetriever, target: Path, *, overwrite: bool) -> None:
-    """Write the folder; a kill at any moment leaves the old one or the new one."""
-    check_target(target, overwrite=overwrite)
+def write_retriever(saved: SavedRetriever, target: Path, *, overwrite: bool) -> None:
+    """Write the folder; if the process is killed at any moment, the old one or the new one is there."""
     config = {
         "fingerprint": saved.fingerprint,
         "recipe": saved.recipe.model_dump(mode="json"),
         "card": None if saved.card is None else dataclasses.asdict(saved.card),
     }
-    try:
-        with new_folder(target, replaces=overwrite) as folder:
-            saved.model.encoder.save(folder / ENCODER)
-            save_similarity(saved.model.similarity, folder / SIMILARITY)
-            if saved.card is not None:
-                (folder / CARD_FILE).write_text(saved.card.to_markdown(saved.recipe))
-            FORMAT.write(folder, config)
-    except OSError as error:
-        raise ModelFolderError(f"{target} cannot be written ({error}); nothing was changed.") from error
+    with writing(FORMAT, target, overwrite=overwrite) as folder:
+        saved.model.encoder.save(folder / ENCODER)
+        save_similarity(saved.model.similarity, folder / SIMILARITY)
+        if saved.card is not None:
+            (folder / CARD_FILE).write_text(saved.card.to_markdown(saved.recipe))
+        FORMAT.write(folder, config)
 
 
-def check_target(target: Path, *, overwrite: bool) -> None:
-    """Refuse to write where something is that must not be replaced."""
-    current = settled_folder(target)
-    if current.exists() and not overwrite:
-        raise InvalidInputError(f"{target} exists already; choose another path or pass overwrite=True.")
-    if current.exists() and not (
-        holds_retriever(current) and not {entry.name for entry in current.iterdir()} - ENTRIES
-    ):
-        raise InvalidInputError(
-            f"{target} holds other files than a railsearch text retriever, and will not be replaced; choose another "
-            "path."
-        )
-
-
-def read_retriever_folder(path: Path) -> SavedRetriever:
-    """Read a folder, on the CPU and ready to search with; refuse what is damaged or foreign."""
+def read_retriever(path: Path) -> SavedRetriever:
+    """Read a folder, on the CPU and ready to search with; refuse one that is damaged or foreign."""
     folder = settled_folder(path)
     config = FORMAT.read(folder)
     try:
         recipe = TextRecipe(**config["recipe"])
-        card = None if config["card"] is None else TextCard(**config["card"])
+        card = None if config["card"] is None else ModelCard(**config["card"])
         model = TextModel(encoder=TextEncoder.load(folder / ENCODER), similarity=load_similarity(folder / SIMILARITY))
+        fingerprint = str(config["fingerprint"])
     except (InvalidInputError, TypeError, KeyError) as error:
         raise ModelFolderError(f"{folder} does not hold together ({error}); restore it from a copy.") from error
-    model.train(False)
-    return SavedRetriever(model, recipe, card, str(config["fingerprint"]))
-
-
-def holds_retriever(folder: Path) -> bool:
-    """Whether a folder says that it holds a text retriever."""
-    return FORMAT.is_in(settled_folder(folder))
+    return SavedRetriever(model.train(False), recipe, card, fingerprint)

@@ -12,6 +12,7 @@ from railsearch.data import QuestionPassages, read_passages
 from railsearch.encoders import Pooling, TokenPlace
 from railsearch.encoders.text.tokens import check_texts
 from railsearch.evaluation import Evaluation, evaluate_questions
+from railsearch.folders import ModelCard
 from railsearch.foundation.errors import FingerprintError, InvalidInputError
 from railsearch.foundation.inputs import as_choice, as_path, check_count
 from railsearch.foundation.progress import counting
@@ -20,8 +21,8 @@ from railsearch.index import Index, Precision, Strategy
 from railsearch.models import TextModel
 from railsearch.similarity import CosineConfig
 from railsearch.similarity.fingerprints import compute_fingerprint
-from railsearch.text_retriever.card import TextCard, questions_digest
-from railsearch.text_retriever.folder import SavedRetriever, read_retriever_folder, write_retriever_folder
+from railsearch.text_retriever.card import describe_retriever, questions_digest
+from railsearch.text_retriever.folder import SavedRetriever, read_retriever, write_retriever
 from railsearch.text_retriever.recipe import (
     TextEncoderConfig,
     TextMixtureConfig,
@@ -95,7 +96,7 @@ class TextRetriever:
             seed=seed,
         )
         self.recipe = TextRecipe(encoder=encoder, similarity=TextMixtureConfig() if similarity is None else similarity)
-        self.card: TextCard | None = None
+        self.card: ModelCard | None = None
         """What is known of a model that was trained."""
         self.report: FitReport | None = None
         """How training went; None for a model that was loaded."""
@@ -176,7 +177,7 @@ class TextRetriever:
         evaluation = None
         if data.test is not None and processes.is_first:
             evaluation = self.evaluate(data, show_progress=show_progress)
-        self.card = TextCard.of(data, self.recipe, report, evaluation, num_ranked=len(task.ranked))
+        self.card = describe_retriever(data, self.recipe, report, evaluation, num_ranked=len(task.ranked))
         return report
 
     def evaluate(self, data: QuestionPassages, *, show_progress: bool | None = None) -> Evaluation:
@@ -292,7 +293,7 @@ class TextRetriever:
         A kill at any moment leaves the old folder or the new one. The index is a folder of its own.
         """
         target = as_path(path)
-        write_retriever_folder(
+        write_retriever(
             SavedRetriever(self.model, self.recipe, self.card, self.fingerprint), target, overwrite=overwrite
         )
         self._folder = target.resolve()
@@ -301,7 +302,7 @@ class TextRetriever:
     def load(cls, path: str | Path) -> Self:
         """Read a model folder that `save` wrote; nothing else is needed, and nothing is downloaded."""
         folder = as_path(path)
-        saved = read_retriever_folder(folder)
+        saved = read_retriever(folder)
         retriever = cls.from_recipe(saved.recipe)
         retriever.card = saved.card
         retriever._model, retriever._folder = saved.model, folder.resolve()

@@ -28,3 +28,8 @@ class FitReport:
     def best(self) -> EpochReport:
         """The epoch whose weights were kept."""
         return self.epochs[self.best_epoch - 1]
+
+    @property
+    def seconds(self) -> float:
+        """Return the seconds of all epochs, validation included."""
+        return sum(epoch.seconds + epoch.validation_seconds for epoch in self.epochs)

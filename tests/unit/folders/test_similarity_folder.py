@@ -1,6 +1,5 @@
 """Model folders: what is saved is what is loaded, and anything else is refused."""
 
-import json
 import os
 import shutil
 from pathlib import Path
@@ -19,6 +18,7 @@ from railsearch import (
     load_similarity,
     save_similarity,
 )
+from railsearch.folders.similarity_folder import FORMAT
 from railsearch.foundation.files import new_folder, settled_folder
 from railsearch.similarity import Similarity
 from tests.support.similarities import make_similarity
@@ -132,12 +132,19 @@ def test_expected_fingerprint(folder: Path) -> None:
 
 
 def edit(folder: Path, **changes: object) -> None:
-    config = json.loads((folder / "config.json").read_text())
-    (folder / "config.json").write_text(json.dumps({**config, **changes}))
+    """Change the config and seal it again, as somebody would who knows the format."""
+    FORMAT.write(folder, {**FORMAT.read(folder), **changes})
 
 
-def test_edited_config(folder: Path) -> None:
-    config = json.loads((folder / "config.json").read_text())["config"]
+def test_an_edited_config_breaks_the_seal(folder: Path) -> None:
+    text = (folder / "config.json").read_text()
+    (folder / "config.json").write_text(text.replace('"temperature": 0.05', '"temperature": 0.5'))
+    with pytest.raises(ModelFolderError, match=r"config\.json was changed or damaged after saving"):
+        load_similarity(folder)
+
+
+def test_a_resealed_config(folder: Path) -> None:
+    config = FORMAT.read(folder)["config"]
     edit(folder, config={**config, "temperature": 0.5})
     with pytest.raises(FingerprintError, match="weights or config were changed after saving"):
         load_similarity(folder)
@@ -151,13 +158,11 @@ def test_edited_config(folder: Path) -> None:
         edit(folder, config={**config, "query_dim": huge})
         with pytest.raises(ModelFolderError, match=r"belongs to another model|does not describe"):
             load_similarity(folder)
-    (folder / "config.json").write_text("[" * 100_000)
-    with pytest.raises(ModelFolderError, match="cannot be read"):
-        load_similarity(folder)
-    save_similarity(make_similarity("mixture"), folder.with_name("again"))
-    shutil.copy(folder.with_name("again") / "config.json", folder)
     edit(folder, config={**config, "component_dim": 5})
     with pytest.raises(ModelFolderError, match="belongs to another model"):
+        load_similarity(folder)
+    (folder / "config.json").write_text("[" * 100_000)
+    with pytest.raises(ModelFolderError, match="cannot be read"):
         load_similarity(folder)
 
 
@@ -165,8 +170,8 @@ def test_edited_config(folder: Path) -> None:
     ("changes", "message"),
     [
         ({"format": "onnx"}, "is not the config of a railsearch similarity"),
-        ({"format_version": 99}, "has format version 99 but this railsearch reads 1"),
-        ({"kind": "transformer"}, "has kind 'transformer'"),
+        ({"format_version": 99}, "has format version 99 but this railsearch reads 2"),
+        ({"kind": "transformer"}, "has kind 'transformer' but registered are: .*dot_product.*; import the module"),
         ({"kind": []}, r"has kind \[\]"),
         ({"fingerprint": None}, "lacks config or fingerprint"),
         ({"fingerprint": "0" * 64}, "says that its fingerprint is 000"),
@@ -206,14 +211,20 @@ def test_missing_files(folder: Path, file: str) -> None:
 
 
 def test_foreign_weights(folder: Path) -> None:
+    content = {name: value for name, value in FORMAT.read(folder).items() if name != "files"}
     safetensors.torch.save_file({"embedding": torch.zeros(2, 2)}, folder / "model.safetensors")
+    with pytest.raises(ModelFolderError, match=r"model\.safetensors was changed or damaged after saving: it has"):
+        load_similarity(folder)
+    FORMAT.write(folder, content)
     with pytest.raises(ModelFolderError, match="belongs to another model"):
         load_similarity(folder)
     weights = {name: tensor.long() for name, tensor in make_similarity("mixture").state_dict().items()}
     safetensors.torch.save_file(weights, folder / "model.safetensors")
+    FORMAT.write(folder, content)
     with pytest.raises(ModelFolderError, match=r"as torch\.int64"):
         load_similarity(folder)
     torch.save({"embedding": torch.zeros(2, 2)}, folder / "model.safetensors")
+    FORMAT.write(folder, content)
     with pytest.raises(ModelFolderError, match="no safetensors file"):
         load_similarity(folder)
 

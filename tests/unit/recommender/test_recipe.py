@@ -99,7 +99,7 @@ def test_shipped_recipes_are_the_papers(file: Path) -> None:
     assert (training.schedule, training.warmup_share, training.max_gradient_norm) == ("constant", 0.0, None)
     assert training.weight_decay == decay(folder, kind)
     assert recipe.split.has_validation
-    encoder, similarity = build_encoder(recipe, num_items=10), build_similarity(recipe)
+    encoder, similarity = build_encoder(recipe, num_items=10, seed=0), build_similarity(recipe, seed=0)
     assert encoder.normalizes_output == ("mol" in kind)
     assert similarity.query_shape == (paper["dim"],)
 

@@ -23,10 +23,11 @@ from railsearch.encoders.text.backbone import (
     vocabulary_table,
 )
 from railsearch.encoders.text.base import find_base
-from railsearch.encoders.text.folder import SavedText, fill, read_text_folder, tensors_of, write_text_folder
+from railsearch.encoders.text.folder import SavedText, fill_encoder, read_text_folder, tensors_of, write_text_folder
 from railsearch.encoders.text.pooling import ParameterisedPooling, pool_mean, pool_tokens
 from railsearch.encoders.text.settings import Pooling, Side, TextSettings, TokenPlace
 from railsearch.encoders.text.tokens import TextTokens, add_aggregation_tokens, batches_by_length, check_texts
+from railsearch.folders import WEIGHTS_FILE
 from railsearch.foundation.errors import InvalidInputError, ModelFolderError
 from railsearch.foundation.inputs import as_choice, check_count
 from railsearch.foundation.progress import counting
@@ -256,7 +257,7 @@ class TextEncoder(nn.Module):
             raise ModelFolderError(f"{path} does not hold together: {error}") from error
         except (TypeError, KeyError, ValueError, AttributeError, RuntimeError) as error:
             raise ModelFolderError(f"{path} does not hold together ({error}); restore it from a copy.") from error
-        fill(encoder, saved.tensors, Path(path))
+        fill_encoder(encoder, saved.tensors, Path(path) / WEIGHTS_FILE)
         return encoder
 
     def _pad(self, tokens: Sequence[Sequence[int]]) -> tuple[Tensor, Tensor]:

@@ -1,6 +1,5 @@
-"""A text encoder as a folder: config.json, model.safetensors and tokenizer/; whole or absent, damage is noticed."""
+"""A text encoder as a folder: config.json, model.safetensors and tokenizer/."""
 
-import dataclasses
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -12,16 +11,21 @@ from torch import Tensor, nn
 from railsearch.encoders.text.backbone import load_tokenizer
 from railsearch.encoders.text.pretrained import import_transformers, quiet
 from railsearch.encoders.text.settings import TextSettings, TokenPlace
-from railsearch.folders.sealed import CONFIG_FILE, ConfigFormat
+from railsearch.folders import WEIGHTS_FILE, FolderFormat, check_shapes, writing
 from railsearch.foundation.errors import InvalidInputError, ModelFolderError
-from railsearch.foundation.files import describe, new_folder, settled_folder
+from railsearch.foundation.files import settled_folder
 
 if TYPE_CHECKING:
     from transformers import PreTrainedTokenizerFast
 
-FORMAT = ConfigFormat("railsearch.text_encoder", 1, what="text encoder", writer="TextEncoder.save")
-WEIGHTS_FILE = "model.safetensors"
 TOKENIZER_FOLDER = "tokenizer"
+FORMAT = FolderFormat(
+    "railsearch.text_encoder",
+    1,
+    noun="text encoder",
+    writer="TextEncoder.save",
+    files=frozenset({WEIGHTS_FILE, TOKENIZER_FOLDER}),
+)
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -42,72 +46,39 @@ def tensors_of(module: nn.Module) -> dict[str, Tensor]:
     return {name: tensor.detach().cpu().contiguous() for name, tensor in once.items()}
 
 
-def fill(module: nn.Module, tensors: dict[str, Tensor], folder: Path) -> None:
-    """Put saved tensors into a module, keeping their precision; names and shapes must be the same."""
-    wanted = {name: tuple(tensor.shape) for name, tensor in tensors_of(module).items()}
-    present = {name: tuple(tensor.shape) for name, tensor in tensors.items()}
-    if wanted != present:
-        differing = sorted(set(wanted.items()) ^ set(present.items()))[0][0]
-        raise ModelFolderError(
-            f"{folder / WEIGHTS_FILE} belongs to another model: {differing} is {present.get(differing, 'absent')} "
-            f"there but the config needs {wanted.get(differing, 'none')}; restore the folder from a copy."
-        )
+def fill_encoder(module: nn.Module, tensors: dict[str, Tensor], file: Path) -> None:
+    """Put saved tensors into an encoder, with their precision; a tensor that has two names is saved under one."""
+    check_shapes(tensors_of(module), tensors, file)
     targets = dict(module.named_parameters()) | dict(module.named_buffers())
     for name, tensor in tensors.items():
         targets[name].data = tensor
 
 
 def write_text_folder(saved: SavedText, target: Path, *, overwrite: bool) -> None:
-    """Write the folder; a kill at any moment leaves the old one or the new one."""
-    current = settled_folder(target)
-    if current.exists() and not overwrite:
-        raise InvalidInputError(f"{target} exists already; choose another path or pass overwrite=True.")
-    if current.exists() and not _is_ours(current):
-        raise InvalidInputError(
-            f"{target} holds other files than a railsearch text encoder, and will not be replaced; choose another path."
-        )
-    config: dict[str, Any] = {
+    """Write the folder; if the process is killed at any moment, the old one or the new one is there."""
+    config = {
         "settings": saved.settings.model_dump(mode="json"),
         "token_place": saved.place.value,
         "backbone": saved.backbone_config,
     }
     try:
-        with new_folder(target, replaces=overwrite) as folder, quiet(import_transformers()):
+        with writing(FORMAT, target, overwrite=overwrite) as folder, quiet(import_transformers()):
             safetensors.torch.save_file(saved.tensors, folder / WEIGHTS_FILE)
             saved.tokenizer.save_pretrained(folder / TOKENIZER_FOLDER)
-            files = sorted(path for path in folder.rglob("*") if path.is_file())
-            config["files"] = {
-                path.relative_to(folder).as_posix(): dataclasses.asdict(describe(path)) for path in files
-            }
             FORMAT.write(folder, config)
-    except (OSError, SafetensorError) as error:
+    except SafetensorError as error:  # safetensors' own name for a disk that is full
         raise ModelFolderError(f"{target} cannot be written ({error}); nothing was changed.") from error
 
 
 def read_text_folder(path: Path) -> SavedText:
-    """Read a folder, on the CPU; refuse what is damaged or foreign before anything is made of it."""
+    """Read a folder, on the CPU; refuse one that is damaged or foreign before any model is built."""
     folder = settled_folder(path)
     config = FORMAT.read(folder)
+    FORMAT.check_files(folder, config)
     try:
         settings, place = TextSettings(**config["settings"]), TokenPlace(config["token_place"])
-        for name, entry in config["files"].items():
-            _check_file(folder / name, entry)
         tensors = safetensors.torch.load_file(folder / WEIGHTS_FILE)
-    except (InvalidInputError, TypeError, KeyError, AttributeError, OSError, SafetensorError) as error:
+        backbone = dict(config["backbone"])
+    except (InvalidInputError, TypeError, KeyError, ValueError, OSError, SafetensorError) as error:
         raise ModelFolderError(f"{folder} does not hold together ({error}); restore it from a copy.") from error
-    return SavedText(settings, place, config["backbone"], tensors, load_tokenizer(folder / TOKENIZER_FOLDER))
-
-
-def _check_file(file: Path, entry: dict[str, object]) -> None:
-    try:
-        found = dataclasses.asdict(describe(file))
-    except OSError as error:
-        raise ModelFolderError(f"{file} cannot be read ({error}); restore it from a copy of the folder.") from error
-    if found != entry:
-        raise ModelFolderError(f"{file} was changed or damaged after saving; restore it from a copy.")
-
-
-def _is_ours(folder: Path) -> bool:
-    """Whether a folder holds a text encoder that we wrote, and nothing else."""
-    entries = {CONFIG_FILE, WEIGHTS_FILE, TOKENIZER_FOLDER}
-    return folder.is_dir() and not {file.name for file in folder.iterdir()} - entries and FORMAT.is_in(folder)
+    return SavedText(settings, place, backbone, tensors, load_tokenizer(folder / TOKENIZER_FOLDER))

@@ -443,7 +443,7 @@ class TestFolder:
         make_encoder(bases["bert"]).save(tmp_path / "tokens")
         make_encoder(bases["bert"], pooling="mean").save(tmp_path / "mean")
         for part, message in (("tokenizer", r"lacks 5 of 5 aggregation tokens, the first is \[Q1\]"),
-                              ("model.safetensors", "aggregation_embeddings is absent")):  # fmt: skip
+                              ("model.safetensors", "aggregation_embeddings is missing")):  # fmt: skip
             mixed = tmp_path / f"mixed {part}"
             shutil.copytree(tmp_path / "tokens", mixed)
             if part == "tokenizer":

@@ -1,0 +1,44 @@
+"""The one replace-or-refuse rule: a folder is replaced only if railsearch wrote it and it holds only our files."""
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+from railsearch.folders.sealed import FolderFormat
+from railsearch.foundation.errors import InvalidInputError
+from railsearch.foundation.files import new_folder, settled_folder
+
+
+def check_target(kind: FolderFormat, target: Path, *, overwrite: bool) -> None:
+    """Refuse a target folder that must not be written; call it before any work is done for the folder."""
+    try:
+        current = settled_folder(target)
+        is_there = current.exists()
+        is_ours = is_there and kind.is_alone_in(current)
+    except OSError as error:
+        raise _unwritable(kind, target, error) from error
+    if is_there and not overwrite:
+        raise InvalidInputError(f"{target} exists already; choose another path or pass overwrite=True.")
+    if is_there and not is_ours:
+        raise InvalidInputError(
+            f"{target} holds other files than a railsearch {kind.noun}, and will not be replaced; choose another path."
+        )
+
+
+@contextmanager
+def writing(kind: FolderFormat, target: Path, *, overwrite: bool) -> Iterator[Path]:
+    """Yield an empty folder to write into, which takes the place of `target` when the block ends.
+
+    If the process is killed at any moment, either the old folder or the new one is there. After an exception in the
+    block, the target is unchanged.
+    """
+    check_target(kind, target, overwrite=overwrite)
+    try:
+        with new_folder(target, replaces=overwrite) as folder:
+            yield folder
+    except OSError as error:
+        raise _unwritable(kind, target, error) from error
+
+
+def _unwritable(kind: FolderFormat, target: Path, error: OSError) -> Exception:
+    return kind.error(f"{target} cannot be written ({error}); nothing was changed.")
