@@ -1,7 +1,7 @@
 """railsearch: retrieval with learned similarities, with a certificate of how good each answer is."""
 
 from railsearch import data, evaluation
-from railsearch.folders.similarity_folder import fingerprint, load_similarity, save_similarity
+from railsearch.folders import load_similarity, save_similarity
 from railsearch.foundation import metrics
 from railsearch.foundation.errors import (
     DataFolderError,
@@ -18,8 +18,18 @@ from railsearch.foundation.errors import (
 )
 from railsearch.foundation.results import Explanation, ItemBatch, SearchResult
 from railsearch.index import Adaptive, Average, BruteForce, Combined, Faiss, Flat, Index, PerComponent, TwoPass
+from railsearch.loading import load
 from railsearch.recommender import HSTUConfig, Recipe, Recommender, SASRecConfig, read_recipe
-from railsearch.similarity import CosineConfig, DotProduct, MixtureConfig, MixtureOfLogits, decompose, load_balance_loss
+from railsearch.similarity import (
+    CosineConfig,
+    DotProduct,
+    MixtureConfig,
+    MixtureOfLogits,
+    decompose,
+    fingerprint,
+    load_balance_loss,
+    register_similarity,
+)
 from railsearch.text_retriever import (
     TextDataConfig,
     TextEncoderConfig,
@@ -76,10 +86,12 @@ __all__ = [
     "evaluation",
     "fingerprint",
     "fit_similarity",
+    "load",
     "load_balance_loss",
     "load_similarity",
     "metrics",
     "read_recipe",
     "read_text_recipe",
+    "register_similarity",
     "save_similarity",
 ]

@@ -17,8 +17,9 @@ LAYERS = {
     "training": 5, "testing": 5,
     "evaluation": 6, "benchmark": 6,
     "recommender": 7, "text_retriever": 7, "demo": 7,
-    "cli": 8,
-    "__main__": 9,
+    "loading": 8,
+    "cli": 9,
+    "__main__": 10,
 }  # fmt: skip
 MODULES = sorted(path.relative_to(PACKAGE) for path in PACKAGE.rglob("*.py"))
 

@@ -1,5 +1,8 @@
 """HOW to find the top K of a corpus under a similarity (the paper's section 3)."""
 
+from pathlib import Path
+
+from railsearch.folders import register_opener
 from railsearch.index.corpus import Precision
 from railsearch.index.engines import Faiss, Flat
 from railsearch.index.index import Index
@@ -27,3 +30,10 @@ __all__ = [
     "parse_strategies",
     "parse_strategy",
 ]
+
+
+def _is_index(folder: Path) -> bool:
+    return (folder / "manifests").is_dir() and (folder / "similarity").is_dir()
+
+
+register_opener("railsearch.index", Index.open, is_in=_is_index)

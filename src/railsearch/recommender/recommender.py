@@ -10,13 +10,13 @@ from torch import Tensor
 
 from railsearch.data import Interactions, Split, leave_last_out
 from railsearch.evaluation import Evaluation, evaluate_test
-from railsearch.folders import ModelCard
+from railsearch.folders import ModelCard, register_opener
 from railsearch.foundation.errors import FingerprintError, InvalidInputError, NotEnoughItemsError
 from railsearch.foundation.inputs import as_path, check_count
 from railsearch.index import Index, Strategy
 from railsearch.models import SequentialModel
 from railsearch.recommender.card import describe_recommender
-from railsearch.recommender.folder import SavedRecommender, read_recommender, write_recommender
+from railsearch.recommender.folder import FORMAT, SavedRecommender, read_recommender, write_recommender
 from railsearch.recommender.recipe import Recipe, build_encoder, build_similarity
 from railsearch.recommender.requests import HistoriesLike, Requests, UnknownItems, find_rows
 from railsearch.similarity import fingerprint
@@ -301,3 +301,6 @@ def _items_digest(items: "DataFrame") -> str:
 
 def _as_interactions(given: object) -> Interactions:
     return given if isinstance(given, Interactions) else Interactions.from_frame(given)
+
+
+register_opener(FORMAT.name, Recommender.load)

@@ -12,7 +12,7 @@ from railsearch.data import QuestionPassages, read_passages
 from railsearch.encoders import Pooling, TokenPlace
 from railsearch.encoders.text.tokens import check_texts
 from railsearch.evaluation import Evaluation, evaluate_questions
-from railsearch.folders import ModelCard
+from railsearch.folders import ModelCard, register_opener
 from railsearch.foundation.errors import FingerprintError, InvalidInputError
 from railsearch.foundation.inputs import as_choice, as_path, check_count
 from railsearch.foundation.progress import counting
@@ -22,7 +22,7 @@ from railsearch.models import TextModel
 from railsearch.similarity import CosineConfig
 from railsearch.similarity.fingerprints import compute_fingerprint
 from railsearch.text_retriever.card import describe_retriever, questions_digest
-from railsearch.text_retriever.folder import SavedRetriever, read_retriever, write_retriever
+from railsearch.text_retriever.folder import FORMAT, SavedRetriever, read_retriever, write_retriever
 from railsearch.text_retriever.recipe import (
     TextEncoderConfig,
     TextMixtureConfig,
@@ -384,3 +384,6 @@ def _about(recipe: TextRecipe, data: QuestionPassages) -> dict[str, object]:
         for name, value in getattr(recipe, section).model_dump(mode="json").items()
     }
     return {**settings, "data": f"{len(data.train.pairs):,} pairs with checksum {digest.hexdigest()}"}
+
+
+register_opener(FORMAT.name, TextRetriever.load)

@@ -8,6 +8,7 @@ from pathlib import Path
 
 from railsearch.data.interactions.interactions import Interactions
 from railsearch.data.interactions.tables import read_table
+from railsearch.folders import register_opener
 from railsearch.foundation.errors import DataFolderError, InvalidInputError
 from railsearch.foundation.files import FileEntry, describe, new_folder, settled_folder
 
@@ -229,3 +230,6 @@ def _date(second: int) -> str | None:
         return dt.datetime.fromtimestamp(second, dt.UTC).isoformat()
     except (OverflowError, ValueError, OSError):
         return None
+
+
+register_opener(FORMAT, read_prepared, config_file=ABOUT_FILE)

@@ -23,11 +23,18 @@ from railsearch.encoders.text.backbone import (
     vocabulary_table,
 )
 from railsearch.encoders.text.base import find_base
-from railsearch.encoders.text.folder import SavedText, fill_encoder, read_text_folder, tensors_of, write_text_folder
+from railsearch.encoders.text.folder import (
+    FORMAT,
+    SavedText,
+    fill_encoder,
+    read_text_folder,
+    tensors_of,
+    write_text_folder,
+)
 from railsearch.encoders.text.pooling import ParameterisedPooling, pool_mean, pool_tokens
 from railsearch.encoders.text.settings import Pooling, Side, TextSettings, TokenPlace
 from railsearch.encoders.text.tokens import TextTokens, add_aggregation_tokens, batches_by_length, check_texts
-from railsearch.folders import WEIGHTS_FILE
+from railsearch.folders import WEIGHTS_FILE, register_opener
 from railsearch.foundation.errors import InvalidInputError, ModelFolderError
 from railsearch.foundation.inputs import as_choice, check_count
 from railsearch.foundation.progress import counting
@@ -325,3 +332,6 @@ def _check_positions(settings: TextSettings, num_positions: int | None) -> None:
                 f"max_{side}_length is {length} but {settings.base} takes {num_positions} tokens; "
                 f"ask for max_{side}_length <= {num_positions}."
             )
+
+
+register_opener(FORMAT.name, TextEncoder.load)
