@@ -52,12 +52,12 @@ def new_file(target: Path) -> Iterator[Path]:
     written = target.with_name(f"{target.name}.{uuid.uuid4().hex}{TEMPORARY}")
     try:
         yield written
-        _sync(written)
+        sync(written)
         written.replace(target)
     except BaseException:
         written.unlink(missing_ok=True)
         raise
-    _sync(target.parent)
+    sync(target.parent)
 
 
 @contextmanager
@@ -84,7 +84,7 @@ def new_folder(target: Path, *, replaces: bool = False) -> Iterator[Path]:
     without, one that is there by then is an OSError. After an exception, `target` is as it was. One writer at a time.
     """
     target = target.resolve()
-    target.parent.mkdir(parents=True, exist_ok=True)
+    _make_durably(target.parent)
     _remove_abandoned(target)
     written = target.with_name(f".{target.name}.{uuid.uuid4().hex}{TEMPORARY}")
     written.mkdir()
@@ -94,8 +94,8 @@ def new_folder(target: Path, *, replaces: bool = False) -> Iterator[Path]:
         fcntl.flock(in_use, fcntl.LOCK_SH)
         yield written
         for path in written.rglob("*"):
-            _sync(path)
-        _sync(written)
+            sync(path)
+        sync(written)
         if replaces and target.exists():
             shutil.rmtree(aside, ignore_errors=True)
             target.rename(aside)
@@ -107,7 +107,7 @@ def new_folder(target: Path, *, replaces: bool = False) -> Iterator[Path]:
         raise
     finally:
         os.close(in_use)
-    _sync(target.parent)
+    sync(target.parent)
     if replaces:
         shutil.rmtree(aside, ignore_errors=True)
 
@@ -134,11 +134,20 @@ def _remove_abandoned(target: Path) -> None:
                 os.close(descriptor)
 
 
+def _make_durably(folder: Path) -> None:
+    """Create a folder and its missing parents, so that a power failure cannot lose one of them later."""
+    missing = [path for path in (folder, *folder.parents) if not path.exists()]
+    folder.mkdir(parents=True, exist_ok=True)
+    for path in missing:
+        sync(path.parent)
+
+
 def _aside(target: Path) -> Path:
     return target.with_name(f".{target.name}.previous")
 
 
-def _sync(path: Path) -> None:
+def sync(path: Path) -> None:
+    """Put a file's content, or the names in a folder, on disk: a power failure no longer loses them."""
     descriptor = os.open(path, os.O_RDONLY)
     try:
         os.fsync(descriptor)

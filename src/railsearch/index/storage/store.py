@@ -26,7 +26,7 @@ from pathlib import Path
 
 from railsearch.folders.similarity_folder import fingerprint, load_similarity, save_similarity
 from railsearch.foundation.errors import FingerprintError, IndexFolderError, ModelFolderError
-from railsearch.foundation.files import TEMPORARY, FileEntry, describe, new_file
+from railsearch.foundation.files import TEMPORARY, FileEntry, describe, new_file, sync
 from railsearch.index.segment import Segment
 from railsearch.index.storage.lock import ReaderLock, WriterLock, remove_if_unread
 from railsearch.index.storage.manifest import Manifest, SealBrokenError, SegmentEntry, seal, unseal
@@ -387,14 +387,19 @@ def _entry(segment: Segment, tombstones: str | None) -> SegmentEntry:
 
 def _collect(store: Store, current: int) -> None:
     """Remove versions that are too old and not read by anybody, and files that no version names."""
-    kept = []
+    kept, has_removed = [], False
     for version in store.versions():
         path = store.manifest_path(version)
         if current - KEPT_VERSIONS < version <= current or not remove_if_unread(path):
             kept.append(path)
+        else:
+            has_removed |= version <= current  # a later one was never acknowledged, and is ignored if it comes back
     named = set()
     for path in kept:
         named |= set(Manifest.decode(path.read_bytes(), path).files)
+    if has_removed:
+        # A power failure must not bring back a manifest whose files are gone.
+        sync(store.path / "manifests")
     for folder in FOLDERS:
         for path in (store.path / folder).iterdir():
             is_ours = path.suffix in {".safetensors", ".arrow"} and f"{folder}/{path.name}" not in named
