@@ -1,14 +1,12 @@
 """Every engine against brute force: alone, and under every strategy with every filter."""
 
 import sys
-from dataclasses import dataclass
 from pathlib import Path
 
 import pytest
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from torch import Tensor
 
 from railsearch import (
     Adaptive,
@@ -22,9 +20,9 @@ from railsearch import (
     PerComponent,
     TwoPass,
 )
-from railsearch.index.engines import Engine, Faiss, Flat, FlatTable, Nearest
-from railsearch.kernels import RowFilter
+from railsearch.index.engines import Engine, Faiss, Flat
 from railsearch.testing import check_engine
+from tests.support.engines import AtMost, Complete
 from tests.support.search_worlds import EXACT, WORLDS, check_result, fp64_scores, make_world
 from tests.support.worked_example import TableSimilarity, worked_example_table
 
@@ -32,60 +30,9 @@ ENGINES = [Flat(), Faiss(), Faiss("hnsw"), Faiss("ivf"), Faiss("sq8")]
 EXACT_ENGINES = [engine for engine in ENGINES if engine.is_exact]
 
 
-@dataclass(frozen=True)
-class AtMost:
-    """A scan that can be asked for few rows only, as services do, and that knows no thresholds."""
-
-    max_n: int
-    is_exact = True
-    supports_threshold = False
-
-    def build(self, vectors: Tensor) -> "AtMostTable":
-        return AtMostTable(FlatTable(vectors), self.max_n)
-
-
-@dataclass(frozen=True)
-class AtMostTable:
-    table: FlatTable
-    max_n: int
-
-    def best(self, vectors: Tensor, n: int, row_filter: RowFilter | None) -> Nearest:
-        assert n <= self.max_n
-        return self.table.best(vectors, n, row_filter)
-
-
-@pytest.mark.parametrize("engine", [*ENGINES, AtMost(50)], ids=str)
+@pytest.mark.parametrize("engine", [*ENGINES, AtMost(50), Complete()], ids=str)
 def test_every_engine_keeps_the_contract(engine: Engine) -> None:
     check_engine(engine)
-
-
-@pytest.mark.parametrize("fault", ["misses", "hidden", "twice", "ascending", "threshold"])
-def test_the_contract_test_notices(fault: str) -> None:
-    class Broken:
-        is_exact, max_n = True, None
-        supports_threshold = fault == "threshold"
-
-        def build(self, vectors: Tensor) -> "Broken":
-            self.table = FlatTable(vectors)
-            return self
-
-        def best(self, vectors: Tensor, n: int, row_filter: RowFilter | None) -> Nearest:
-            found = self.table.best(vectors, n, None if fault == "hidden" else row_filter)
-            if fault == "misses":
-                shifted = self.table.best(vectors, n + 1, row_filter)
-                keep = min(n, len(self.table.vectors))
-                return Nearest(shifted.rows[..., -keep:], shifted.scores[..., -keep:])
-            if fault == "twice":
-                return Nearest(found.rows[..., :1].expand_as(found.rows), found.scores[..., :1].expand_as(found.scores))
-            if fault == "ascending":
-                return Nearest(found.rows.flip(-1), found.scores.flip(-1))
-            return found
-
-        def above(self, vectors: Tensor, thresholds: Tensor, row_filter: RowFilter | None) -> Tensor:
-            return torch.ones(len(vectors), len(self.table.vectors), dtype=torch.bool)
-
-    with pytest.raises(AssertionError):
-        check_engine(Broken())
 
 
 @settings(max_examples=80)
@@ -159,11 +106,11 @@ def test_the_looser_bound_of_the_worked_example() -> None:
 def test_an_engine_that_gives_too_few() -> None:
     similarity, items, queries = make_world("random", 300, seed=0)
     index = Index.build(similarity, items, engine=AtMost(10))
-    with pytest.raises(InvalidInputError, match=r"AtMost\(max_n=10\) gives at most 10 rows but 11 are needed"):
+    with pytest.raises(InvalidInputError, match=r"AtMost\(10\) returns at most 10 rows but 11 are needed"):
         index.search(queries, 5, PerComponent(11))
-    with pytest.raises(InvalidInputError, match="gives at most 10 rows but 50 are needed"):
+    with pytest.raises(InvalidInputError, match="returns at most 10 rows but 50 are needed"):
         index.search(queries, 5, Average(50))
-    with pytest.raises(InvalidInputError, match="gives at most 10 rows but 50 are needed"):
+    with pytest.raises(InvalidInputError, match="returns at most 10 rows but 50 are needed"):
         index.search(queries, 5, Combined(2, 50))
     assert bool(index.search(queries, 5, TwoPass()).is_exact.all())
     assert not bool(index.search(queries, 5, Average(10)).is_exact.any())  # all ten, and no eleventh to be seen
@@ -199,21 +146,6 @@ def test_a_choice_holds_for_its_engine_only(tmp_path: Path) -> None:
     Index.build(similarity, items, path=tmp_path / "index").tune(queries, 5, target_recall=0.2)
     other = Index.open(tmp_path / "index", engine=Faiss("hnsw"))
     assert bool(other.search(queries, 5).is_exact.all())  # nothing was tuned for this engine: brute force
-
-
-@pytest.mark.parametrize("fault", ["half precision", "strides", "unhashable", "bias"])
-def test_the_contract_test_notices_what_an_index_would_give(fault: str) -> None:
-    class Narrow:
-        is_exact, supports_threshold, max_n = True, False, None
-        __hash__ = None if fault == "unhashable" else object.__hash__  # type: ignore[assignment]
-
-        def build(self, vectors: Tensor) -> FlatTable:
-            assert fault != "half precision" or vectors.dtype == torch.float32
-            assert fault != "strides" or vectors.is_contiguous()
-            return FlatTable(vectors + 5e-5 if fault == "bias" else vectors)
-
-    with pytest.raises(AssertionError):
-        check_engine(Narrow())
 
 
 def test_wrong_engines(monkeypatch: pytest.MonkeyPatch) -> None:

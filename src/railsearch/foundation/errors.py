@@ -11,6 +11,7 @@ RailsearchError
 │                            written
 ├── DownloadError            (also an OSError) a download that failed, or is not the file that was expected
 ├── MissingExtraError        (also an ImportError) an optional dependency that is not installed
+├── EngineError              (also a RuntimeError) a first-stage engine that failed or broke its contract
 └── TrainingError            (also a RuntimeError) training went wrong; the best weights so far were kept
 """
 
@@ -53,6 +54,10 @@ class DownloadError(RailsearchError, OSError):
 
 class MissingExtraError(RailsearchError, ImportError):
     """An optional dependency that is not installed."""
+
+
+class EngineError(RailsearchError, RuntimeError):
+    """A first-stage engine that failed or broke its contract; the index itself is unchanged."""
 
 
 class TrainingError(RailsearchError, RuntimeError):

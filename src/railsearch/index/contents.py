@@ -93,6 +93,8 @@ class Collection:
         """Open a version of a folder, the newest if none is named."""
         store = Store(path)
         snapshot = store.read(version)
+        if engine is not None:
+            engine.check_available(snapshot.similarity.component_dim)
         return cls(
             corpus=Corpus.build(prepare_similarity(snapshot.similarity), snapshot.segments, engine),
             models=snapshot.manifest.models,
@@ -164,6 +166,8 @@ class Collection:
 
     def close(self) -> None:
         """Let go of the version that is open, so that it may be collected."""
+        for segment in self.corpus.segments:
+            segment.tables.close()
         if self._snapshot is not None:
             self._snapshot.lock.release()
 
@@ -213,7 +217,7 @@ class Collection:
 
 def tuned_for(k: int, engine: Engine) -> str:
     """What a choice of strategy holds for: with another engine it would find other items, and cost something else."""
-    return f"k = {k}, {engine}"
+    return f"k = {k}, {engine.key}"
 
 
 def _count(items: object) -> int | None:

@@ -1,14 +1,13 @@
 """First stages: cheap dot products that say which items are worth scoring (the paper's section 3.2)."""
 
 from dataclasses import dataclass
-from functools import partial
 
 import torch
 from torch import Tensor
 
 from railsearch.foundation.errors import InvalidInputError
 from railsearch.index.corpus import Corpus
-from railsearch.index.engines import NO_ROW, Engine, Flat, FlatTable, Nearest
+from railsearch.index.engines import NO_ROW, Engine, Nearest
 from railsearch.kernels import RowFilter, Stage, pack, select_best, timed
 from railsearch.similarity import QueryParts
 
@@ -59,8 +58,7 @@ def best_per_component(corpus: Corpus, query_parts: QueryParts, n: int, row_filt
     engine, temperature = corpus.engine, corpus.similarity.temperature
     vectors = query_parts.components / temperature  # (B, Pq, d)
     num_queries = len(vectors)
-    is_scan = isinstance(engine, Flat)
-    bounds = vectors.new_full((num_queries, len(corpus)), -torch.inf) if is_scan else None  # (B, N)
+    bounds = vectors.new_full((num_queries, len(corpus)), -torch.inf) if engine.sees_every_row else None  # (B, N)
     limit = one_more(engine, n)
     _check_limit(engine, limit)
     lists, ceiling = [], vectors.new_full((num_queries,), -torch.inf)  # (B,)
@@ -70,8 +68,8 @@ def best_per_component(corpus: Corpus, query_parts: QueryParts, n: int, row_filt
             first, last = stretch.first_row, stretch.first_row + len(stretch)
             own_filter = None if row_filter is None else row_filter.of_rows(first, last)
             table = stretch.segment.component_table(engine, component)
-            if bounds is not None and isinstance(table, FlatTable):
-                found = table.scan(vectors, n, own_filter, visit=partial(_raise, bounds[:, first:last]))
+            if bounds is not None:
+                found = table.best_with_bounds(vectors, n, own_filter, bounds[:, first:last])
             else:
                 found = table.best(vectors, limit, own_filter)
                 if found.scores.shape[2] < len(stretch):
@@ -111,7 +109,7 @@ def reaches(corpus: Corpus, query_parts: QueryParts, thresholds: Tensor, row_fil
 
 def _check_limit(engine: Engine, n: int) -> None:
     if engine.max_n is not None and engine.max_n < n:
-        raise InvalidInputError(f"{engine} gives at most {engine.max_n} rows but {n} are needed; ask for fewer.")
+        raise InvalidInputError(f"{engine.key} returns at most {engine.max_n} rows but {n} are needed; ask for fewer.")
 
 
 @timed(Stage.FIRST_STAGE)
@@ -128,12 +126,6 @@ def unite(lists: list[Tensor], num_rows: int) -> tuple[Tensor, Tensor]:
     is_new[:, 1:] &= ordered[:, 1:] != ordered[:, :-1]
     columns, is_real = pack(is_new)  # (B, C)
     return ordered.gather(1, columns).masked_fill(~is_real, 0), is_real
-
-
-def _raise(bounds: Tensor, scores: Tensor, first: int) -> None:
-    """Raise bounds (B, N) to the best of each query's component scores (B, Pq, n) of rows from `first` on."""
-    seen = bounds[:, first : first + scores.shape[2]]  # (B, n)
-    torch.maximum(seen, scores.amax(dim=1), out=seen)
 
 
 def _shifted(found: Nearest, first_row: int) -> Nearest:

@@ -1,6 +1,6 @@
 """A corpus under a learned similarity: the one call that searches it, and the few that change it."""
 
-from collections.abc import Hashable, Mapping
+from collections.abc import Mapping
 from pathlib import Path
 from types import TracebackType
 from typing import TYPE_CHECKING, Self
@@ -29,7 +29,7 @@ from railsearch.index.building import (
 )
 from railsearch.index.contents import Collection, tuned_for
 from railsearch.index.corpus import Corpus, Precision
-from railsearch.index.engines import Engine
+from railsearch.index.engines import Engine, check_choice
 from railsearch.index.filters import Allow, Exclude, make_filter
 from railsearch.index.storage import Store, Verification
 from railsearch.index.strategies import BruteForce, Found, Strategy
@@ -93,15 +93,17 @@ class Index:
                 with results and filtered by.
             precision: how item components and gates are kept: fp32, or fp16 or bf16 for half the memory. Answers and
                 certificates are then those of the rounded items.
-            engine: what finds the best items by dot product before scoring: Flat(), a plain scan, if left out, or
-                Faiss(...), whose tables are built by the first search that needs them. Exact strategies stay exact
-                with any; an engine that may miss items certifies nothing.
+            engine: finds the best items by dot product before scoring: Flat(), a plain scan, if omitted, or
+                Faiss(...). The first search that needs a table builds it, or `prepare_engine` builds all of them. In
+                a folder, tables that take long to build are kept on disk and opened by the next process. Exact
+                strategies stay exact with any engine; an engine that may miss items certifies nothing.
             source: what made the embeddings, in a few words by name, such as an encoder and its fingerprint; kept with
                 the index for those who make queries.
             show_progress: a progress bar; by default on a terminal only.
         """
         check_similarity(similarity)
-        _check_engine(engine, dim=similarity.component_dim)
+        if engine is not None:
+            check_choice(engine).check_available(similarity.component_dim)
         return cls(
             collection=Collection.build(
                 similarity,
@@ -130,7 +132,8 @@ class Index:
         """
         if version is not None:
             check_count(version, name="version")
-        _check_engine(engine, dim=8)
+        if engine is not None:
+            check_choice(engine).check_available()
         return cls(collection=Collection.open(as_path(path), version=version, engine=engine))
 
     @property
@@ -333,6 +336,15 @@ class Index:
         """
         self._collection.compact()
 
+    def prepare_engine(self) -> None:
+        """Open or build all tables of the engine now, so that no search has to wait for one.
+
+        In a folder that can be written, tables of a persistent engine are kept on disk. A change of the index makes
+        new segments, whose tables are built by the next search or the next call of this.
+        """
+        for segment in self._corpus.segments:
+            segment.prepare(self._corpus.engine)
+
     def refresh(self) -> bool:
         """Move on to the newest version; says whether there was a newer one."""
         return self._collection.refresh()
@@ -454,13 +466,3 @@ def _checked_source(source: object) -> dict[str, str]:
     if not isinstance(source, Mapping) or not all(isinstance(text, str) for pair in source.items() for text in pair):
         raise InvalidInputError(f"source is {source!r}; give a mapping of text to text.")
     return dict(source)
-
-
-def _check_engine(engine: Engine | None, *, dim: int) -> None:
-    if engine is None:
-        return
-    if isinstance(engine, type) or not isinstance(engine, Engine):
-        raise InvalidInputError(f"engine is {engine!r}; give an engine such as Flat() or Faiss('hnsw').")
-    if not isinstance(engine, Hashable):
-        raise InvalidInputError(f"engine is {engine!r}, which cannot be hashed; make it a frozen dataclass.")
-    engine.build(torch.eye(64, dim))  # is it installed?

@@ -1,7 +1,6 @@
-"""Items that were indexed together: never changed, so that readers and memory maps never see a change under them."""
+"""Items that were indexed together. A segment never changes, so readers and memory maps see no change either."""
 
 import dataclasses
-import threading
 import uuid
 from collections.abc import Sequence
 from dataclasses import dataclass, field
@@ -10,33 +9,32 @@ import torch
 from torch import Tensor
 
 from railsearch.foundation.errors import InvalidInputError
-from railsearch.index.engines import Engine, Table
+from railsearch.index.engines import Engine, Table, Tables
 from railsearch.index.metadata import Metadata, stack
 from railsearch.similarity import ItemParts
 
 ROWS_PER_BATCH = 65_536
 
-_building = threading.Lock()
-
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Segment:
-    """The item side of some items, ready to be scanned. What is removed stays in its place, and is no longer live."""
+    """The item side of some items, ready to be searched. A removed item keeps its row, and is no longer live."""
 
     name: str
     ids: Tensor  # (n,) int64, ascending
     parts: ItemParts
     sums: Tensor  # (n, d) the sum of each item's components, for searches by average; in the precision of scores
     longest: float
-    """The greatest length of a component: 1 where components are normalised."""
+    """The greatest length of a component: 1 if components are normalised."""
     metadata: Metadata | None = None
-    """One row for each item, where the index keeps titles and the like."""
-    is_live: Tensor | None = None  # (n,) bool; None where all are
-    _tables: dict[tuple[Engine, int | None], Table] = field(default_factory=dict, repr=False)
+    """One row for each item, such as titles; None if the index has no metadata."""
+    is_live: Tensor | None = None  # (n,) bool; None if all are
+    tables: Tables = field(default_factory=Tables, repr=False)
+    """Tables that engines have built of this segment; they hold all rows, live or not."""
 
     @classmethod
     def build(cls, ids: Tensor, parts: ItemParts, metadata: Metadata | None = None) -> "Segment":
-        """Order items by id, and materialise what searches need besides the parts themselves."""
+        """Order items by id, and compute what searches need besides the parts themselves."""
         if bool((ids[1:] <= ids[:-1]).any()):
             ids, order = ids.sort()
             is_repeated = ids[1:] == ids[:-1]  # (n - 1,)
@@ -61,37 +59,37 @@ class Segment:
 
     @property
     def live_rows(self) -> Tensor:
-        """Rows (m,) of items that were not removed."""
+        """Return the rows (m,) of items that were not removed."""
         if self.is_live is None:
             return torch.arange(len(self), device=self.ids.device)
         return self.is_live.nonzero().flatten()
 
     @property
     def num_bytes(self) -> int:
-        """Memory that the tensors take, or would take if all of a file were read."""
+        """Return the size of the tensors in memory, even if only a part has been read from disk yet."""
         gate = 0 if self.parts.gate is None else self.parts.gate.nbytes
         return self.ids.nbytes + self.parts.components.nbytes + gate + self.sums.nbytes
 
     def without(self, ids: Tensor) -> "Segment":
-        """The same segment, in which these items are no longer live."""
+        """Return the same segment, in which these items are no longer live."""
         is_gone = torch.isin(self.ids, ids.to(self.ids.device))  # (n,)
         if not bool(is_gone.any()):
             return self
         return dataclasses.replace(self, is_live=~is_gone if self.is_live is None else self.is_live & ~is_gone)
 
     def component_table(self, engine: Engine, component: int) -> Table:
-        """One component of every item, made ready to be searched the first time that it is asked for."""
-        return self._table(engine, component, self.parts.components[:, component])
+        """Return the table of one component of every item; the first call opens or builds it."""
+        return self.tables.get(engine, f"{self.name}.component-{component}", self.parts.components[:, component])
 
     def sum_table(self, engine: Engine) -> Table:
-        """The sum of every item's components, likewise."""
-        return self._table(engine, None, self.sums)
+        """Return the table of the sum of each item's components; the first call opens or builds it."""
+        return self.tables.get(engine, f"{self.name}.sum", self.sums)
 
-    def _table(self, engine: Engine, component: int | None, vectors: Tensor) -> Table:
-        with _building:  # so that searches at the same time do not build it twice
-            if (engine, component) not in self._tables:
-                self._tables[engine, component] = engine.build(vectors)
-            return self._tables[engine, component]
+    def prepare(self, engine: Engine) -> None:
+        """Open or build all tables now."""
+        self.sum_table(engine)
+        for component in range(self.parts.components.shape[1]):
+            self.component_table(engine, component)
 
 
 def join(segments: Sequence[Segment]) -> Segment:
@@ -105,6 +103,6 @@ def join(segments: Sequence[Segment]) -> Segment:
 
 
 def lengths(components: Tensor) -> Tensor:
-    """Lengths (rows, components), in fp64 so that the square of a small number is not lost."""
+    """Return lengths (rows, components), in fp64 so that the square of a small number is not lost."""
     found: Tensor = torch.linalg.vector_norm(components.double(), dim=-1)
     return found

@@ -8,9 +8,11 @@ import torch
 from torch import Tensor
 
 from railsearch.foundation.files import FileEntry, describe, new_file
+from railsearch.index.engines import Tables
 from railsearch.index.metadata import Metadata
 from railsearch.index.segment import Segment
 from railsearch.index.storage.manifest import SegmentEntry, metadata_file, segment_file
+from railsearch.index.storage.table_files import TableFiles
 from railsearch.similarity import ItemParts
 
 DTYPES = {
@@ -54,6 +56,7 @@ def read_segment(folder: Path, entry: SegmentEntry) -> Segment:
         longest=entry.longest,
         metadata=Metadata(folder / metadata_file(entry.name)) if entry.has_metadata else None,
         is_live=is_live,
+        tables=Tables(TableFiles(folder)),
     )
 
 

@@ -6,6 +6,7 @@
     segments/<name>.safetensors ids, components, gate, component sums; never changed
     tombstones/<name>-<version>.safetensors   rows of a segment that are no longer live
     metadata/<name>.arrow       columns that go with a segment's items
+    tables/                     tables of engines, a cache: see table_files.py
     similarity/                 the model folder
 
 A change writes new files, then a manifest, then CURRENT; each to a temporary name that is synced and renamed. Until
@@ -31,6 +32,7 @@ from railsearch.index.segment import Segment
 from railsearch.index.storage.lock import ReaderLock, WriterLock, remove_if_unread
 from railsearch.index.storage.manifest import Manifest, SealBrokenError, SegmentEntry, seal, unseal
 from railsearch.index.storage.segment_files import read_segment, write_segment, write_tensors
+from railsearch.index.storage.table_files import remove_tables
 from railsearch.similarity import Similarity
 
 logger = logging.getLogger(__name__)
@@ -394,12 +396,15 @@ def _collect(store: Store, current: int) -> None:
             kept.append(path)
         else:
             has_removed |= version <= current  # a later one was never acknowledged, and is ignored if it comes back
-    named = set()
+    named, segments = set(), set()
     for path in kept:
-        named |= set(Manifest.decode(path.read_bytes(), path).files)
+        manifest = Manifest.decode(path.read_bytes(), path)
+        named |= set(manifest.files)
+        segments |= {segment.name for segment in manifest.segments}
     if has_removed:
         # A power failure must not bring back a manifest whose files are gone.
         sync(store.path / "manifests")
+    remove_tables(store.path, segments)
     for folder in FOLDERS:
         for path in (store.path / folder).iterdir():
             is_ours = path.suffix in {".safetensors", ".arrow"} and f"{folder}/{path.name}" not in named

@@ -1,0 +1,121 @@
+"""Engines by name: the text that a command is given, such as Faiss(hnsw, effort=64), and engines of users."""
+
+import dataclasses
+import re
+from collections.abc import Hashable
+from typing import TypeVar
+
+from railsearch.foundation.errors import InvalidInputError
+from railsearch.index.engines.contract import Engine
+from railsearch.index.engines.faiss import Faiss
+from railsearch.index.engines.flat import Flat
+
+Kind = TypeVar("Kind", bound=type[Engine])
+
+ENGINE = re.compile(r"\s*(?P<name>[A-Za-z]\w{0,63})\s*(?:\((?P<arguments>[^()]{0,1000})\))?\s*")
+ARGUMENT = re.compile(r"\s*(?:(?P<name>[A-Za-z_]\w*)\s*=)?\s*(?P<value>'[^',]*'|\"[^\",]*\"|[^'\",=\s]+)\s*")
+WHOLE_NUMBER = re.compile(r"[-+]?\d{1,40}")
+DECIMAL_NUMBER = re.compile(r"[-+]?\d{1,40}(?:\.\d{0,40})?(?:[eE][-+]?\d{1,3})?")
+WORDS: dict[str, bool | None] = {"true": True, "false": False, "none": None}
+
+_kinds: dict[str, type] = {"Flat": Flat, "Faiss": Faiss}
+
+
+def register_engine(kind: Kind) -> Kind:
+    """Make an engine class known by its name, so that commands accept it; usable as a decorator.
+
+    The class is a dataclass whose settings are text, numbers or booleans.
+    """
+    if not hasattr(kind, "__dataclass_fields__") or missing_members(kind):
+        raise InvalidInputError(
+            f"{kind!r} is not an engine class; give a frozen dataclass that has all members of "
+            "railsearch.index.engines.Engine."
+        )
+    known = next((own for name, own in _kinds.items() if name.lower() == kind.__name__.lower()), None)
+    if known is not None and known is not kind:
+        raise InvalidInputError(f"the name {kind.__name__} is taken by {known!r}; rename one of the two engines.")
+    _kinds[kind.__name__] = kind
+    return kind
+
+
+def parse_engine(text: str) -> Engine:
+    """Read an engine from text: its name, and its settings in parentheses, by place or by name.
+
+    >>> parse_engine("Faiss(hnsw, effort=64)").key
+    "Faiss('hnsw', effort=64, links=32)"
+    >>> parse_engine("flat")
+    Flat()
+    """
+    if not isinstance(text, str):
+        raise InvalidInputError(f"the engine is {text!r}; give text. {_usage()}")
+    match = ENGINE.fullmatch(text)
+    if match is None:
+        raise InvalidInputError(f"the engine is {text!r}, which cannot be read; {_usage()}")
+    kind = next((kind for name, kind in _kinds.items() if name.lower() == match["name"].lower()), None)
+    if kind is None:
+        raise InvalidInputError(f"there is no engine {match['name']!r}; {_usage()}")
+    settings = _settings(kind, match["arguments"] or "", text)
+    try:
+        engine: Engine = kind(**settings)
+    except InvalidInputError:
+        raise
+    except (TypeError, ValueError) as error:
+        raise InvalidInputError(f"the engine is {text!r}, which has wrong settings ({error}); {_usage()}") from error
+    return engine
+
+
+def check_choice(engine: object) -> Engine:
+    """Check that the value can be used as an engine, without calling it."""
+    missing = missing_members(engine)
+    if isinstance(engine, type) or "build" in missing:
+        raise InvalidInputError(f"engine is {engine!r}; give an engine such as Flat() or Faiss('hnsw').")
+    if missing or not isinstance(engine, Engine):
+        raise InvalidInputError(
+            f"engine is {engine!r}, which lacks {', '.join(missing)}; see railsearch.index.engines.Engine."
+        )
+    if not isinstance(engine, Hashable):
+        raise InvalidInputError(f"engine is {engine!r}, which cannot be hashed; make it a frozen dataclass.")
+    return engine
+
+
+def missing_members(engine: object) -> list[str]:
+    """Return the members of the contract that an engine, or its class, lacks."""
+    fields = set(getattr(engine, "__dataclass_fields__", ()))
+    members = [name for name in vars(Engine) if not name.startswith("_")]
+    return [name for name in members if name not in fields and not hasattr(engine, name)]
+
+
+def _settings(kind: type, arguments: str, text: str) -> dict[str, str | int | float | bool | None]:
+    names = [field.name for field in dataclasses.fields(kind) if field.init]
+    settings: dict[str, str | int | float | bool | None] = {}
+    has_named = False
+    for place, argument in enumerate(arguments.split(",") if arguments.strip() else []):
+        match = ARGUMENT.fullmatch(argument)
+        if match is None:
+            raise InvalidInputError(f"{argument.strip()!r} in {text!r} is not a setting; {_usage()}")
+        has_named = has_named or match["name"] is not None
+        if match["name"] is None and (has_named or place >= len(names)):
+            problem = "follows a named one and needs a name" if has_named else "is one too many"
+            raise InvalidInputError(f"the setting {match['value']} in {text!r} {problem}; {_usage()}")
+        name = names[place] if match["name"] is None else match["name"]
+        if name not in names or name in settings:
+            problem = "is given twice" if name in settings else "is not one of its settings"
+            raise InvalidInputError(f"{name} in {text!r} {problem}; {_usage()}")
+        settings[name] = _value(match["value"])
+    return settings
+
+
+def _value(text: str) -> str | int | float | bool | None:
+    if text[0] in "'\"":
+        return text[1:-1]
+    if text.lower() in WORDS:
+        return WORDS[text.lower()]
+    if WHOLE_NUMBER.fullmatch(text):
+        return int(text)
+    return float(text) if DECIMAL_NUMBER.fullmatch(text) else text
+
+
+def _usage() -> str:
+    """Return every engine with the names of its settings."""
+    usages = (f"{name}({', '.join(field.name for field in dataclasses.fields(kind))})" for name, kind in _kinds.items())
+    return f"choose from: {', '.join(usages)}."
