@@ -93,8 +93,8 @@ def test_an_index_folder_with_queries(tmp_path: Path) -> None:
     assert report["rows"][1]["hit_rates"]["5"] == 1.0
     assert "TwoPass" in run("bench", str(tmp_path / "index"), *options)
     for wrong, message in (
-        ([str(tmp_path / "index")], "give its queries with --queries"),
-        ([str(tmp_path / "index"), *options, "--scaling"], "are for workloads"),
+        ([str(tmp_path / "index")], "add --queries with its queries"),
+        ([str(tmp_path / "index"), *options, "--scaling"], "belong to workloads"),
         ([str(tmp_path / "nothing"), *options], "does not exist"),
     ):
         with pytest.raises(RailsearchError, match=message):

@@ -10,6 +10,7 @@ from typer.testing import CliRunner
 
 import railsearch
 from railsearch.cli import app as commands
+from railsearch.cli import main
 from railsearch.cli.app import app
 from railsearch.cli.doctor import MATMUL_PROBE, Bf16Matmul, diagnose, survives
 from railsearch.foundation.errors import InvalidInputError
@@ -59,7 +60,7 @@ def test_user_errors_are_one_line(monkeypatch: pytest.MonkeyPatch, capsys: pytes
 
     monkeypatch.setattr(commands, "app", refuse)
     with pytest.raises(SystemExit, match="2"):
-        commands.main()
+        main()
     assert capsys.readouterr().err == "error: pip install 'railsearch[faiss]'; " + "long " * 30 + "\n"
 
 
@@ -79,7 +80,7 @@ def test_illegal_instruction_is_a_finding_and_not_a_crash(monkeypatch: pytest.Mo
     assert survives("pass")
     monkeypatch.setattr("railsearch.cli.doctor.MATMUL_PROBE", die)
     assert diagnose().bf16_matmul is Bf16Matmul.UNSAFE
-    assert "fails or kills the process; stay with fp32" in run("doctor")
+    assert "fails or kills the process; use fp32" in run("doctor")
     spared = "import os, signal\nif not os.environ.get('ONEDNN_MAX_CPU_ISA'): os.kill(os.getpid(), signal.SIGILL)"
     monkeypatch.setattr("railsearch.cli.doctor.MATMUL_PROBE", spared)
     assert diagnose().bf16_matmul is Bf16Matmul.SAFE_WITHOUT_AMX

@@ -69,13 +69,13 @@ def test_a_table_of_ones_own(folder: Path) -> None:
         run(*arguments, "--timestamp", "when")
     assert not (folder / "data").exists() or not list((folder / "data").iterdir())
     text = run(*arguments, "--timestamp", "when", "--rating", "stars", "--max-bad-rows", 1)
-    assert "1 left out: line 5" in " ".join(text.split())
+    assert "1 skipped: line 5" in " ".join(text.split())
     assert read_prepared("data/shop").ratings.tolist() == [5.0, 3.0, 4.0]
     (folder / "products.csv").write_text("product,price\nLamp,10\nSofa,200\n")
     described = json.loads(run(*arguments, "--to", "other", "--in-order", "--items", "products.csv", "--json"))
     assert (described["num_events"], described["num_items"], described["has_times"]) == (4, 4, False)
     assert read_prepared("other").item_columns["price"].to_list() == [None, 10, 200, None]
-    with pytest.raises(InvalidInputError, match="--in-order says that there are no times"):
+    with pytest.raises(InvalidInputError, match="--in-order means that there are no times"):
         run(*arguments, "--to", "third", "--in-order", "--timestamp", "when")
     with pytest.raises(
         InvalidInputError, match="has no column 'user'; its columns are: customer, product, when, stars"
@@ -84,11 +84,11 @@ def test_a_table_of_ones_own(folder: Path) -> None:
 
 
 def test_sequences_and_min_count(folder: Path) -> None:
-    assert "none; events are in order" in run("prepare", "lines", "--from", folder / "lines.txt")
+    assert "none; events are sorted by time" in run("prepare", "lines", "--from", folder / "lines.txt")
     (folder / "more.txt").write_text("1 5 3\n2 5 3\n3 5\n")
     described = json.loads(run("prepare", "more", "--from", "more.txt", "--min-count", 2, "--json"))
     assert (described["num_users"], described["num_events"], described["num_left_out"]) == (2, 4, 1)
-    assert "1 events: users or items with fewer than 2" in run("info", "data/more")
+    assert "1 events of users or items with fewer than 2 events" in run("info", "data/more")
 
 
 @pytest.mark.parametrize(
@@ -150,7 +150,7 @@ def test_download_with_accepted_terms() -> None:
 
 @pytest.mark.usefixtures("is_published")
 def test_download_asks_who_is_there(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("railsearch.cli.data._is_somebody_there", lambda: True)
+    monkeypatch.setattr("railsearch.cli.data._is_person_present", lambda: True)
     assert "nothing was downloaded" in run("prepare", "ml-1m", answer="n\n", code=1)
     assert not (folder / "data").exists()
     run("prepare", "ml-1m", answer="y\n")

@@ -154,7 +154,9 @@ def test_data_that_is_not_there(folder: Path) -> None:
     with pytest.raises(DataFolderError, match=r"items\.parquet cannot be read"):
         run("train", folder / "small.toml", "--out", folder / "run")
     (folder / "none.toml").write_text("[training]\nepochs = 1")
-    with pytest.raises(InvalidInputError, match=r"none\.toml names no data; pass --data with what `railsearch data"):
+    with pytest.raises(
+        InvalidInputError, match=r"none\.toml names no data; add --data with a folder that `railsearch data"
+    ):
         run("train", folder / "none.toml")
     assert not (folder / "run").exists()
 

@@ -1,5 +1,64 @@
 """The command line: `railsearch --help` is its documentation."""
 
-from railsearch.cli.app import main
+import contextlib
+import os
+import sys
+from typing import NoReturn
+
+INTERRUPTED = 130
+FAILED = 2
+
+
+def main() -> NoReturn:
+    """Run the command line; an error that the user can mend is one line on standard error, and exit code 2."""
+    try:
+        code = _run()
+    except KeyboardInterrupt:  # also while modules are imported
+        code = INTERRUPTED
+    if code == INTERRUPTED:
+        _complain("interrupted")
+    try:
+        sys.stdout.flush()
+    except OSError as error:
+        code = code or _complain(f"error: the output cannot be written ({error.strerror}).")
+        _close_output()
+    sys.exit(code)
+
+
+def _run() -> int:
+    for stream in (sys.stdout, sys.stderr):
+        if hasattr(stream, "reconfigure"):  # pytest puts other streams in their place
+            stream.reconfigure(errors="backslashreplace")
+    from railsearch.cli.app import app  # noqa: PLC0415  (Ctrl-C while modules are imported is caught by main)
+    from railsearch.cli.flags import with_flags  # noqa: PLC0415
+    from railsearch.cli.terminal import lines_of  # noqa: PLC0415
+    from railsearch.foundation.errors import RailsearchError  # noqa: PLC0415
+
+    try:
+        app()
+    except SystemExit as done:
+        return done.code if isinstance(done.code, int) else int(done.code is not None)
+    except RailsearchError as error:
+        return _complain(f"error: {lines_of(with_flags(str(error)))}")
+    except OSError as error:
+        name = f"{error.filename!r}: " if error.filename is not None else ""
+        return _complain(f"error: {name}{error.strerror or error}.")
+    except MemoryError as error:
+        return _complain(f"error: there is not enough memory ({error or 'none left'}); choose smaller sizes.")
+    return 0
+
+
+def _complain(text: str) -> int:
+    with contextlib.suppress(OSError):  # if standard error is full too, the exit code has to do
+        print(text, file=sys.stderr, flush=True)
+    return FAILED
+
+
+def _close_output() -> None:
+    """Give up what could not be written, so that the interpreter does not try again and complain at its end."""
+    null = os.open(os.devnull, os.O_WRONLY)
+    os.dup2(null, sys.stdout.fileno())
+    os.close(null)
+
 
 __all__ = ["main"]

@@ -1,6 +1,5 @@
-"""`railsearch bench`: what each strategy finds and what it costs, as the paper's Table 3 prints it."""
+"""`railsearch bench`: hit rate and latency of each strategy, in the form of the paper's Table 3."""
 
-import json
 from pathlib import Path
 from typing import Annotated
 
@@ -20,6 +19,7 @@ from railsearch.benchmark import (
 )
 from railsearch.benchmark.strategies import DEFAULT_STRATEGIES
 from railsearch.cli.options import Json
+from railsearch.cli.terminal import print_json, visible
 from railsearch.data import read_queries
 from railsearch.data.synthetic.shapes import DEFAULT_SHARPNESS
 from railsearch.foundation.errors import InvalidInputError
@@ -29,7 +29,7 @@ BOLD_FROM = 0.99
 """Hit rates that the paper's Table 3 prints in bold."""
 WIDTH_IN_A_PIPE = 140
 NOISE_FROM = 0.1
-"""Cores that others may keep busy before a measurement is called noisy."""
+"""Number of cores that other work may keep busy before a measurement is called noisy."""
 
 
 def bench(
@@ -41,37 +41,43 @@ def bench(
         ),
     ],
     *,
-    items: Annotated[int | None, typer.Option(help="Fewer or more items than the workload has.", min=1)] = None,
+    items: Annotated[
+        int | None, typer.Option(help="Number of items, instead of the workload's own number.", min=1)
+    ] = None,
     queries: Annotated[
         Path | None,
-        typer.Option(help="Query embeddings for an index folder: a .npy array or a table.", show_default=False),
+        typer.Option(
+            help="Query embeddings for an index folder: a .npy array or a Parquet or Arrow table.", show_default=False
+        ),
     ] = None,
-    num_queries: Annotated[int, typer.Option(help="Queries of a workload; at least 32.", min=1)] = 64,
-    k: Annotated[int, typer.Option(help="How many items each search asks for.", min=1)] = 100,
-    repeats: Annotated[int, typer.Option(help="How many times each search is timed.", min=1)] = 10,
+    num_queries: Annotated[int, typer.Option(help="Number of queries of a workload; at least 32.", min=1)] = 64,
+    k: Annotated[int, typer.Option(help="Number of items that each search returns.", min=1)] = 100,
+    repeats: Annotated[int, typer.Option(help="Number of times that each search is timed.", min=1)] = 10,
     strategies: Annotated[
         str | None,
-        typer.Option(help="What to measure besides brute force, such as 'Average(500) Combined(5,200) TwoPass'."),
+        typer.Option(help="Strategies to measure besides brute force, such as 'Average(500) Combined(5,200) TwoPass'."),
     ] = None,
     sharpness: Annotated[
         float,
-        typer.Option(help="How closely the gate follows the best pairs; at 0 the average is the score.", min=0.0),
+        typer.Option(
+            help="How closely the gate follows the best component pairs; at 0 the score is their average.", min=0.0
+        ),
     ] = DEFAULT_SHARPNESS,
-    seed: Annotated[int, typer.Option(help="Seed of the synthetic world.", min=0)] = 0,
-    naive: Annotated[bool, typer.Option(help="Also time brute force as research code does it.")] = True,
+    seed: Annotated[int, typer.Option(help="Seed of the synthetic data.", min=0)] = 0,
+    naive: Annotated[bool, typer.Option(help="Also time brute force as in research code.")] = True,
     scaling: Annotated[
-        bool, typer.Option("--scaling", help="Time one strategy, Average(500), on corpora that grow from 24,186 items.")
+        bool, typer.Option("--scaling", help="Time one strategy, by default Average(500), on corpora of growing size.")
     ] = False,
-    plot: Annotated[Path | None, typer.Option(help="Draw hit rate against latency into this file (.png).")] = None,
+    plot: Annotated[Path | None, typer.Option(help="Plot hit rate against latency into this .png file.")] = None,
     as_json: Json = False,
 ) -> None:
-    """Measure what each search strategy finds and costs, beside brute force in the same run.
+    """Measure hit rate and latency of each search strategy, together with brute force in the same run.
 
-    The corpus is synthetic, with the sizes of one of the paper's workloads and with structure: components lie around
-    shared topics, and a planted gate follows the best pairs. Times vary with the machine; read them as ratios.
+    The corpus is synthetic. It has the sizes of one of the paper's workloads, components that lie around shared
+    topics, and a gate that follows the best component pairs. Times depend on the machine; compare them as ratios.
 
-    HR@K is the share of brute force's best K that a strategy also has among its best K; ties are no misses. It is the
-    part of the hit rate that is kept, if the item a user wants stands at any of those places alike.
+    HR@K is the share of brute force's best K items that a strategy also returns among its best K. Ties do not count
+    as misses.
 
     Example: railsearch bench ml-20m --plot recall-latency.png
 
@@ -88,7 +94,7 @@ def bench(
     report: BenchmarkReport | ScalingReport
     if queries is not None:
         if scaling or items is not None:
-            raise InvalidInputError("--scaling and --items are for workloads; an index folder has the items it has.")
+            raise InvalidInputError("--scaling and --items belong to workloads; omit them for an index folder.")
         embeddings = read_queries(queries)
         report = run_benchmark(
             Index.open(workload),
@@ -100,12 +106,10 @@ def bench(
             show_progress=show_progress,
         )
     elif Path(workload).is_dir():
-        raise InvalidInputError(f"{workload} is a folder; give its queries with --queries, such as users.npy.")
+        raise InvalidInputError(f"{workload} is a folder; add --queries with its queries, such as users.npy.")
     elif scaling:
         if plot is not None or (strategies is not None and len(chosen) > 1):
-            raise InvalidInputError(
-                "--scaling times one strategy and has no plot; leave out --plot, give one strategy."
-            )
+            raise InvalidInputError("--scaling times one strategy and has no plot; omit --plot and give one strategy.")
         report = scale_shape(
             workload,
             num_items=items,
@@ -133,7 +137,7 @@ def bench(
         plot_recall_latency(report, plot)
     if as_json:
         settings = {} if queries is not None else {"sharpness": sharpness, "seed": seed}
-        print(json.dumps({"workload": workload, **settings, **report.to_dict()}, indent=2))
+        print_json({"workload": workload, **settings, **report.to_dict()})
         return
     console = Console(highlight=False)
     if not console.is_terminal:
@@ -141,12 +145,13 @@ def bench(
     if isinstance(report, ScalingReport):
         tell_scaling(report, console)
     else:
-        console.print(workload if queries is not None else f"{workload}, sharpness {sharpness}, seed {seed}")
+        settings_text = "" if queries is not None else f", sharpness {sharpness}, seed {seed}"
+        console.print(f"{visible(workload)}{settings_text}", markup=False)
         tell_benchmark(report, console)
 
 
 def tell_benchmark(report: BenchmarkReport, console: Console) -> None:
-    """Print the machine, Table 3, and where the time goes."""
+    """Print the machine, hit rates and latencies, and the time of each stage."""
     console.print(
         f"{report.num_items:,} items, {report.num_query_components} x {report.num_item_components} components of "
         f"{report.component_dim}, {report.dtype}; {report.num_queries} queries, k {report.k}, "
@@ -158,12 +163,12 @@ def tell_benchmark(report: BenchmarkReport, console: Console) -> None:
 
 
 def tell_scaling(report: ScalingReport, console: Console) -> None:
-    """Print how scan and rest grow with the corpus."""
+    """Print how the time of the scan and of the rest grows with the corpus."""
     console.print(
         f"{report.strategy}, batch of {report.batch_size}, k {report.k}, {report.repeats} repeats\n{report.machine}"
     )
     table = Table(title=f"{report.strategy} on a growing corpus, median ms", title_justify="left")
-    for column in ("items", "whole search", "scan of the corpus", "scoring and selection", "scan, ns an item"):
+    for column in ("items", "whole search", "scan of the corpus", "scoring and selection", "scan, ns per item"):
         table.add_column(column, justify="right")
     for row in report.rows:
         table.add_row(
@@ -221,8 +226,8 @@ def _stage_table(report: BenchmarkReport) -> Table:
 def _warn_of_noise(busy_elsewhere: float | None, console: Console) -> None:
     if busy_elsewhere is not None and busy_elsewhere >= NOISE_FROM:
         console.print(
-            f"Not a quiet machine: other work kept {busy_elsewhere:.1f} cores busy meanwhile. Latencies are too high, "
-            "and their ratios unsure; run it again."
+            f"The machine was not quiet: other work kept {busy_elsewhere:.1f} cores busy. Latencies are too high and "
+            "ratios are unreliable; run the benchmark again."
         )
 
 

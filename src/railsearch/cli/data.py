@@ -1,17 +1,15 @@
-"""`railsearch data`: make a folder of prepared data, and look at one."""
+"""`railsearch data`: prepare data for training, and describe prepared data."""
 
 import dataclasses
-import json
 import sys
 from pathlib import Path
 from typing import Annotated
 
 import typer
-from rich.console import Console
-from rich.table import Table
 
 from railsearch import data
 from railsearch.cli.options import Json
+from railsearch.cli.terminal import make_console, make_summary_table, print_json
 from railsearch.data import PUBLISHED, About, Published, TableOptions, TimeUnit
 from railsearch.data.interactions.prepared import check_target
 from railsearch.data.interactions.preparing import usual_target
@@ -23,8 +21,7 @@ USUAL = TableOptions()
 
 app = typer.Typer(
     name="data",
-    help="Prepare interactions for training: one folder, whatever they come from, that is read back quickly and "
-    "checked byte by byte.",
+    help="Prepare interactions for training: a folder in one format for all sources, with checksums.",
     no_args_is_help=True,
 )
 
@@ -34,7 +31,7 @@ def prepare(
     name: Annotated[
         str,
         typer.Argument(
-            help=f"{', '.join(PUBLISHED)} for a published collection; any other name for data of your own.",
+            help=f"{', '.join(PUBLISHED)} for a published data set; any other name for data of your own.",
             show_default=False,
         ),
     ],
@@ -43,62 +40,62 @@ def prepare(
         Path | None,
         typer.Option(
             "--from",
-            help="The original files: the folder or the zip archive of MovieLens, or ratings_Books.csv; a table of "
-            "your own (.csv, .tsv, .parquet, .arrow), or sequences (.txt: lines of user and item, or of user and all "
-            "items). Without it, a published collection is downloaded.",
+            help="The original files: the folder or zip archive of MovieLens, or ratings_Books.csv; a table of your "
+            "own (.csv, .tsv, .parquet, .arrow); or sequences (.txt, each line a user and one item, or a user and all "
+            "items). Without --from, a published data set is downloaded.",
             show_default=False,
         ),
     ] = None,
     target: Annotated[
-        Path | None, typer.Option("--to", help="The folder to write; data/NAME by default.", show_default=False)
+        Path | None, typer.Option("--to", help="Folder to write; by default data/NAME.", show_default=False)
     ] = None,
     min_count: Annotated[
         int | None,
         typer.Option(
-            help="Leave out users and items with fewer events; by default 5 for books, as in the paper, and 0 for "
-            "all else.",
+            help="Drop users and items with fewer events. By default 5 for books, as in the paper, and 0 otherwise.",
             min=0,
             show_default=False,
         ),
     ] = None,
     max_bad_rows: Annotated[
-        int, typer.Option(help="Leave out and report up to so many rows that cannot be read.", min=0)
+        int, typer.Option(help="Skip and report up to this many rows that cannot be read.", min=0)
     ] = 0,
     accept_terms: Annotated[
-        bool, typer.Option("--accept-terms", help="Accept the terms of use of what is downloaded.")
+        bool, typer.Option("--accept-terms", help="Accept the terms of use of the downloaded data set.")
     ] = False,
-    overwrite: Annotated[
-        bool, typer.Option("--overwrite", help="Replace prepared data that is there already.")
-    ] = False,
-    user: Annotated[str, typer.Option(help="The column of users.", rich_help_panel=OF_TABLES)] = USUAL.user,
-    item: Annotated[str, typer.Option(help="The column of items.", rich_help_panel=OF_TABLES)] = USUAL.item,
+    overwrite: Annotated[bool, typer.Option("--overwrite", help="Replace prepared data that already exists.")] = False,
+    user: Annotated[str, typer.Option(help="Column with the users.", rich_help_panel=OF_TABLES)] = USUAL.user,
+    item: Annotated[str, typer.Option(help="Column with the items.", rich_help_panel=OF_TABLES)] = USUAL.item,
     timestamp: Annotated[
-        str, typer.Option(help="The column of times, numbers or ISO dates.", rich_help_panel=OF_TABLES)
+        str, typer.Option(help="Column with the times: numbers or ISO dates.", rich_help_panel=OF_TABLES)
     ] = str(USUAL.timestamp),
     time_unit: Annotated[
-        TimeUnit, typer.Option(help="What times that are numbers count.", rich_help_panel=OF_TABLES)
+        TimeUnit, typer.Option(help="Unit of numeric times.", rich_help_panel=OF_TABLES)
     ] = TimeUnit.SECONDS,
     in_order: Annotated[
         bool,
-        typer.Option("--in-order", help="Rows are in the order of time, and have no times.", rich_help_panel=OF_TABLES),
+        typer.Option(
+            "--in-order", help="The rows are sorted by time and have no time column.", rich_help_panel=OF_TABLES
+        ),
     ] = False,
     rating: Annotated[
         str | None,
-        typer.Option(help="A column of numbers to keep along.", rich_help_panel=OF_TABLES, show_default=False),
+        typer.Option(help="Column with ratings to keep.", rich_help_panel=OF_TABLES, show_default=False),
     ] = None,
     items: Annotated[
         Path | None,
         typer.Option(
-            help="A table of all items that can be recommended, with titles, say, beside the ids.",
+            help="A table of all items that can be recommended, with their ids and other columns, such as titles.",
             rich_help_panel=OF_TABLES,
             show_default=False,
         ),
     ] = None,
     as_json: Json = False,
 ) -> None:
-    """Read original files, or download them, and write a folder that training reads.
+    """Read original files, or download them, and write a folder of prepared data for training.
 
-    Rows that cannot be read are reported with their lines; with more than --max-bad-rows of them nothing is written.
+    Rows that cannot be read are reported with their line numbers. If there are more than --max-bad-rows of them,
+    nothing is written.
 
     Example: railsearch data prepare ml-1m --from Downloads/ml-1m.zip
 
@@ -109,7 +106,9 @@ def prepare(
     if name in PUBLISHED and source is None:
         accept_terms = _tell_terms(PUBLISHED[name], is_accepted=accept_terms)
     if in_order and timestamp != USUAL.timestamp:
-        raise InvalidInputError(f"--in-order says that there are no times, --timestamp that {timestamp!r} has them.")
+        raise InvalidInputError(
+            f"--in-order means that there are no times, but --timestamp names the column {timestamp!r}; omit one."
+        )
     table = TableOptions(user, item, None if in_order else timestamp, rating, time_unit, items)
     prepared = data.prepare(
         name,
@@ -130,7 +129,7 @@ def info(
     folder: Annotated[Path, typer.Argument(help="A folder of prepared data.", show_default=False)],
     as_json: Json = False,
 ) -> None:
-    """Check every byte of a folder of prepared data, and say what it holds.
+    """Check every byte of a folder of prepared data, and describe it.
 
     Example: railsearch data info data/ml-1m --json
     """
@@ -138,29 +137,26 @@ def info(
 
 
 def _tell_terms(published: Published, *, is_accepted: bool) -> bool:
-    """Name the terms of use before anything is downloaded; ask for a yes where somebody is there to say it."""
-    console = Console(stderr=True, markup=False, highlight=False, soft_wrap=True)
+    """Show the terms of use before anything is downloaded; ask for consent if a person is at the terminal."""
+    console = make_console(stderr=True)
     console.print(f"{published.title}\nfrom {published.address}\nterms of use: {published.terms} ({published.gist})")
-    if is_accepted or not _is_somebody_there():
+    if is_accepted or not _is_person_present():
         return is_accepted
-    if not typer.confirm("Do you accept them?", err=True):
+    if not typer.confirm("Do you accept the terms?", err=True):
         console.print("nothing was downloaded")
         raise typer.Exit(1)
     return True
 
 
-def _is_somebody_there() -> bool:
+def _is_person_present() -> bool:
     return sys.stdin.isatty()
 
 
 def _report(folder: Path, about: About, as_json: bool) -> None:
     if as_json:
-        print(json.dumps({"folder": str(folder), **dataclasses.asdict(about)}, indent=2))
+        print_json({"folder": str(folder), **dataclasses.asdict(about)})
         return
-    table = Table(show_header=False, box=None)
-    for name, value in _summary(folder, about).items():
-        table.add_row(name, value)
-    Console(markup=False, highlight=False).print(table)
+    make_console(wraps=True).print(make_summary_table(_summary(folder, about).items()))
 
 
 def _summary(folder: Path, about: About) -> dict[str, str]:
@@ -172,13 +168,13 @@ def _summary(folder: Path, about: About) -> dict[str, str]:
         "items": f"{about.num_items:,}{columns}",
         "events": f"{about.num_events:,}",
         "history": f"median {about.median_history:,}, longest {about.longest_history:,}",
-        "time": f"{about.first_time} to {about.last_time}" if about.has_times else "none; events are in order",
+        "time": f"{about.first_time} to {about.last_time}" if about.has_times else "none; events are sorted by time",
         "ratings": "kept" if about.has_ratings else "none",
     }
     if about.min_count > 1:
-        rows["left out"] = f"{about.num_left_out:,} events: users or items with fewer than {about.min_count}"
+        rows["dropped"] = f"{about.num_left_out:,} events of users or items with fewer than {about.min_count} events"
     shown = "; ".join(about.bad_rows[:SHOWN_ROWS]) + ("; ..." if len(about.bad_rows) > SHOWN_ROWS else "")
-    rows["bad rows"] = f"{len(about.bad_rows):,} left out: {shown}" if about.bad_rows else "none"
+    rows["bad rows"] = f"{len(about.bad_rows):,} skipped: {shown}" if about.bad_rows else "none"
     if about.terms is not None:
         rows["terms of use"] = about.terms
     return rows

@@ -1,4 +1,4 @@
-"""What this machine is, and what railsearch can do on it."""
+"""Diagnosis of the machine: versions, device, threads, and whether bf16 products are safe."""
 
 import importlib.metadata
 import os
@@ -31,7 +31,7 @@ assert bool(((left @ left).float() == 256.0).all())
 
 
 class Bf16Matmul(StrEnum):
-    """What a bf16 matrix product does on this CPU."""
+    """Outcome of a bf16 matrix product on this CPU."""
 
     SAFE = "safe"
     SAFE_WITHOUT_AMX = "safe without AMX"
@@ -40,11 +40,11 @@ class Bf16Matmul(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Diagnosis:
-    """Everything that `railsearch doctor` reports."""
+    """Report of `railsearch doctor`."""
 
     versions: dict[str, str]
     extras: dict[str, str | None]
-    """Version of each optional dependency, or None where it is not installed."""
+    """Version of each optional dependency, or None if it is not installed."""
     platform: str
     device: str
     num_threads: int
@@ -53,7 +53,7 @@ class Diagnosis:
 
 
 def diagnose() -> Diagnosis:
-    """Look at this machine; the only risky test runs in a process of its own."""
+    """Diagnose this machine; the one risky test runs in a separate process."""
     return Diagnosis(
         versions={
             "railsearch": railsearch.__version__,
@@ -70,7 +70,7 @@ def diagnose() -> Diagnosis:
 
 
 def survives(code: str, environment: dict[str, str] | None = None) -> bool:
-    """Whether Python code runs to its end in a process of its own; an illegal instruction there is a `False`."""
+    """Return whether Python code runs to its end in a separate process; an illegal instruction there returns False."""
     try:
         completed = subprocess.run(  # noqa: S603  (our own interpreter, our own code, no shell)
             [sys.executable, "-c", code],

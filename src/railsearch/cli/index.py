@@ -1,14 +1,11 @@
-"""`railsearch index`: make an index folder, change it, and look after it."""
+"""`railsearch index`: create, change, check and describe an index folder."""
 
 import dataclasses
-import json
 import time
 from pathlib import Path
 from typing import Annotated
 
 import typer
-from rich.console import Console
-from rich.table import Table
 
 from railsearch.cli.options import (
     EmbeddingColumn,
@@ -20,6 +17,7 @@ from railsearch.cli.options import (
     MetadataFile,
     OptionalItemsFile,
 )
+from railsearch.cli.terminal import make_console, make_summary_table, print_json, visible
 from railsearch.data import read_array, read_items, read_passage_texts
 from railsearch.encoders import Side
 from railsearch.folders.similarity_folder import load_similarity
@@ -29,8 +27,8 @@ from railsearch.text_retriever import TextRetriever
 
 app = typer.Typer(
     name="index",
-    help="Make an index folder, change it, and look after it. Every change is a commit: once the command is done it "
-    "is durable, and if it is killed the version before is there.",
+    help="Create, change and check an index folder. Every change is a commit: it is durable once the command has "
+    "finished, and if the command is killed the previous version remains.",
     no_args_is_help=True,
 )
 
@@ -41,7 +39,7 @@ def build(
     *,
     model: Annotated[
         Path,
-        typer.Option(help="The model folder: what save_similarity or TextRetriever.save wrote.", show_default=False),
+        typer.Option(help="Model folder, written by save_similarity or TextRetriever.save.", show_default=False),
     ],
     items: OptionalItemsFile = None,
     passages: Annotated[
@@ -52,25 +50,26 @@ def build(
     ] = None,
     ids: IdsFile = None,
     metadata: MetadataFile = None,
-    precision: Annotated[Precision, typer.Option(help="How item components are kept.")] = Precision.FP32,
+    precision: Annotated[Precision, typer.Option(help="Precision of the stored item components.")] = Precision.FP32,
     id_column: IdColumn = "id",
     embedding_column: EmbeddingColumn = "embedding",
     as_json: Json = False,
 ) -> None:
-    """Compute the item side of every item, once, and write it as a new index folder.
+    """Compute the item side of every item once, and write a new index folder.
 
-    Items are read batch by batch, so that they may be more than memory holds. A build that is cut short leaves no
-    folder behind.
+    Items are read in batches, so they need not fit into memory. An interrupted build leaves no folder behind.
 
     Example: railsearch index build movies.index --model my-model --items movies.parquet --precision fp16
 
     Example: railsearch index build answers.index --model runs/insuranceqa/mol/model --passages answers.jsonl
     """
     if (items is None) == (passages is None):
-        raise InvalidInputError("give either --items with embeddings or --passages with texts.")
+        raise InvalidInputError("give either --items with embeddings or --passages with texts, not both.")
     if passages is not None:
         if ids is not None or metadata is not None:
-            raise InvalidInputError("--ids and --metadata go with --items; passages have their ids in their own file.")
+            raise InvalidInputError(
+                "--ids and --metadata belong to --items; omit them, because the file of --passages has its own ids."
+            )
         retriever = TextRetriever.load(model)
         texts = read_passage_texts(passages)
         started = time.perf_counter()
@@ -94,12 +93,12 @@ def add(
     items: ItemsFile,
     ids: IdsFile = None,
     metadata: MetadataFile = None,
-    upsert: Annotated[bool, typer.Option("--upsert", help="Replace items whose ids are there already.")] = False,
+    upsert: Annotated[bool, typer.Option("--upsert", help="Replace items whose ids are already in the index.")] = False,
     id_column: IdColumn = "id",
     embedding_column: EmbeddingColumn = "embedding",
     as_json: Json = False,
 ) -> None:
-    """Add items; with --upsert, in the place of those that have their ids.
+    """Add items; with --upsert, replace items that have the same ids.
 
     Example: railsearch index add movies.index --items new-movies.parquet --upsert
     """
@@ -117,7 +116,7 @@ def remove(
     index: IndexFolder,
     item_ids: Annotated[list[int] | None, typer.Argument(help="Ids of items to remove.", show_default=False)] = None,
     ids: IdsFile = None,
-    missing_ok: Annotated[bool, typer.Option("--missing-ok", help="Pass over ids that are not there.")] = False,
+    missing_ok: Annotated[bool, typer.Option("--missing-ok", help="Ignore ids that are not in the index.")] = False,
     as_json: Json = False,
 ) -> None:
     """Remove items by their ids.
@@ -125,7 +124,7 @@ def remove(
     Example: railsearch index remove movies.index 17 42
     """
     if (ids is None) == (not item_ids):
-        raise InvalidInputError("say which items to remove: give ids, or a file of them with --ids.")
+        raise InvalidInputError("no items to remove; give their ids as arguments, or a file of ids with --ids.")
     opened = Index.open(index)
     opened.remove(read_array(ids) if ids is not None else item_ids or [], missing_ok=missing_ok)
     _report(opened, as_json)
@@ -133,7 +132,7 @@ def remove(
 
 @app.command()
 def compact(index: IndexFolder, as_json: Json = False) -> None:
-    """Write all items anew without those that were removed; searches get faster after many changes.
+    """Rewrite the index without removed items; after many changes, searches become faster.
 
     Example: railsearch index compact movies.index
     """
@@ -144,19 +143,19 @@ def compact(index: IndexFolder, as_json: Json = False) -> None:
 
 @app.command()
 def verify(index: IndexFolder, as_json: Json = False) -> None:
-    """Read every byte of every version that is kept; exit with 1 where something is wrong.
+    """Check every byte of every version that is kept; exit with code 1 if something is damaged.
 
     Example: railsearch index verify movies.index
     """
     found = Index.check(index)
     if as_json:
-        print(json.dumps({**dataclasses.asdict(found), "is_intact": found.is_intact}, indent=2))
+        print_json({**dataclasses.asdict(found), "is_intact": found.is_intact})
     else:
-        for problem in found.problems:
-            print(problem)
         versions = ", ".join(map(str, found.versions)) or "none"
         state = "intact" if found.is_intact else f"{len(found.problems)} problems"
-        print(f"{state}: {found.num_files} files, {found.num_bytes:,} bytes, versions {versions}")
+        summary = f"{state}: {found.num_files} files, {found.num_bytes:,} bytes, versions {versions}"
+        for line in (*found.problems, summary):
+            make_console().print(visible(line))
     if not found.is_intact:
         raise typer.Exit(1)
 
@@ -164,10 +163,10 @@ def verify(index: IndexFolder, as_json: Json = False) -> None:
 @app.command()
 def info(
     index: IndexFolder,
-    version: Annotated[int | None, typer.Option(help="An older version that is still kept.", min=1)] = None,
+    version: Annotated[int | None, typer.Option(help="Describe an older version that is still kept.", min=1)] = None,
     as_json: Json = False,
 ) -> None:
-    """Say what an index holds.
+    """Describe an index: items, segments, version, model and metadata columns.
 
     Example: railsearch index info movies.index --json
     """
@@ -177,10 +176,14 @@ def info(
 def _report(index: Index, as_json: bool, more: dict[str, str] | None = None) -> None:
     described = {**index.describe(), **(more or {})}
     if as_json:
-        print(json.dumps(described, indent=2))
+        print_json(described)
         return
-    table = Table(show_header=False, box=None)
-    for name, value in described.items():
-        shown = f"{value:,}" if isinstance(value, int) else ", ".join(value) if isinstance(value, list) else str(value)
-        table.add_row(name.replace("_", " "), shown)
-    Console(markup=False).print(table)
+    shown = (
+        (name.replace("_", " "), f"{value:,}" if isinstance(value, int) else _joined(value))
+        for name, value in described.items()
+    )
+    make_console(wraps=True).print(make_summary_table(shown))
+
+
+def _joined(value: object) -> str:
+    return ", ".join(map(str, value)) if isinstance(value, list) else str(value)

@@ -9,15 +9,17 @@ Json = Annotated[bool, typer.Option("--json", help="Print one JSON object instea
 IndexFolder = Annotated[Path, typer.Argument(help="The index folder.", show_default=False)]
 _items = typer.Option(
     "--items",
-    help="Items: a .npy array of embeddings (N, D), or a Parquet or Arrow table with a column of embeddings, one "
-    "of ids where there is one, and other columns, which become metadata.",
+    help="Items: a .npy array of embeddings (N, D), or a Parquet or Arrow table with a column of embeddings. A table "
+    "may also have a column of ids; all other columns become metadata.",
     show_default=False,
 )
 ItemsFile = Annotated[Path, _items]
 OptionalItemsFile = Annotated[Path | None, _items]
-IdsFile = Annotated[Path | None, typer.Option("--ids", help="Ids of the items in an array: a .npy array of integers.")]
-MetadataFile = Annotated[
-    Path | None, typer.Option("--metadata", help="Columns for items in an array: a Parquet or Arrow table.")
+IdsFile = Annotated[
+    Path | None, typer.Option("--ids", help="Ids for the items of a .npy array: a .npy array of integers.")
 ]
-IdColumn = Annotated[str, typer.Option(help="The column of ids in a table of items.")]
-EmbeddingColumn = Annotated[str, typer.Option(help="The column of embeddings in a table.")]
+MetadataFile = Annotated[
+    Path | None, typer.Option("--metadata", help="Metadata for the items of a .npy array: a Parquet or Arrow table.")
+]
+IdColumn = Annotated[str, typer.Option(help="Column with the ids in a table of items.")]
+EmbeddingColumn = Annotated[str, typer.Option(help="Column with the embeddings in a table.")]

@@ -1,24 +1,22 @@
-"""`railsearch search`: the best items of each query, with what is certain about them."""
+"""`railsearch search`: the best items for each query, with their certificates."""
 
-import json
 import math
 from pathlib import Path
 from typing import Annotated
 
 import numpy as np
 import numpy.typing as npt
-import polars as pl
 import typer
 from polars import DataFrame
 from rich.console import Console
-from rich.table import Table
-from rich.text import Text
 from torch import Tensor
 
 from railsearch.cli.options import EmbeddingColumn, IndexFolder, Json
 from railsearch.cli.story import heat_map
+from railsearch.cli.terminal import make_console, make_frame_table, print_json
 from railsearch.data import read_queries
 from railsearch.foundation.errors import InvalidInputError
+from railsearch.foundation.json_values import rows_as_json
 from railsearch.foundation.results import Explanation, SearchResult
 from railsearch.index import Index, parse_strategy
 from railsearch.text_retriever import load_for_index
@@ -35,12 +33,12 @@ def search(
     ] = None,
     text: Annotated[
         list[str] | None,
-        typer.Option(help="A question, for an index of passages. May be repeated.", show_default=False),
+        typer.Option(help="A question, if the index holds passages. May be repeated.", show_default=False),
     ] = None,
     model: Annotated[
         Path | None,
         typer.Option(
-            help="The text model that built the index, for --text, if it is no longer where it was then.",
+            help="The text model that built the index, for --text; only needed if its folder was moved.",
             show_default=False,
         ),
     ] = None,
@@ -48,7 +46,8 @@ def search(
     strategy: Annotated[
         str | None,
         typer.Option(
-            help="Such as TwoPass, Average(500) or Combined(5,200); by default what tune chose.", show_default=False
+            help="Search strategy, such as TwoPass, Average(500) or Combined(5,200). By default, what tune chose.",
+            show_default=False,
         ),
     ] = None,
     allow: Annotated[
@@ -60,20 +59,21 @@ def search(
         ),
     ] = None,
     row: Annotated[
-        list[int] | None, typer.Option(help="Only this row of the queries; may be repeated.", min=0, show_default=False)
+        list[int] | None,
+        typer.Option(help="Search only this row of the queries. May be repeated.", min=0, show_default=False),
     ] = None,
     explain: Annotated[
-        bool, typer.Option("--explain", help="Show which components met, for the best item of each query.")
+        bool, typer.Option("--explain", help="Show gate weights and component scores of the best item of each query.")
     ] = False,
-    pad: Annotated[bool, typer.Option("--pad", help="Give fewer than k where --allow leaves fewer.")] = False,
+    pad: Annotated[bool, typer.Option("--pad", help="Return fewer than k items if --allow leaves fewer.")] = False,
     embedding_column: EmbeddingColumn = "embedding",
-    version: Annotated[int | None, typer.Option(help="An older version that is still kept.", min=1)] = None,
+    version: Annotated[int | None, typer.Option(help="Search an older version that is still kept.", min=1)] = None,
     as_json: Json = False,
 ) -> None:
-    """Find the best items of each query, and say how sure that is.
+    """Find the best items for each query, and certify the answer.
 
-    An answer is certified exact where no item that was not scored could be better. Otherwise the gap says how much
-    better the true k-th item could be at the most.
+    An answer is certified exact if no item that was not scored can have a better score. Otherwise the gap is the
+    most by which the true k-th score can exceed the returned one.
 
     Example: railsearch search movies.index --queries users.npy -k 5 --allow "year >= 1990 AND genre = 'Drama'"
 
@@ -104,10 +104,10 @@ def search(
         answers = _as_json(result, rows, explanations)
         if text:
             answers = [{**answer, "text": text[own]} for answer, own in zip(answers, rows, strict=True)]
-        print(json.dumps({"index": str(opened.path), "version": opened.version, "queries": answers}, indent=2))
+        print_json({"index": str(opened.path), "version": opened.version, "queries": answers})
     else:
         titles = [text[own] if text else f"query {own}" for own in rows]
-        _print(result, titles, explanations, len(opened), Console(markup=False))
+        _print(result, titles, explanations, len(opened), make_console(wraps=True))
 
 
 def _as_json(result: SearchResult, rows: list[int], explanations: list[Explanation | None]) -> list[dict[str, object]]:
@@ -117,7 +117,7 @@ def _as_json(result: SearchResult, rows: list[int], explanations: list[Explanati
         gap = float(result.gap[place])
         answer: dict[str, object] = {
             "row": row,
-            "items": json.loads(by_query[place].write_json()) if place in by_query else [],
+            "items": rows_as_json(by_query[place]) if place in by_query else [],
             "is_exact": bool(result.is_exact[place]),
             "gap": gap if math.isfinite(gap) else None,
             "num_certified": int(result.num_certified[place]),
@@ -144,25 +144,18 @@ def _print(
     by_query = _by_query(result)
     for place, (title, explanation) in enumerate(zip(titles, explanations, strict=True)):
         own = by_query.get(place, result.to_frame()[:0].drop("query"))
-        table = Table(title=Text(title), title_justify="left")
-        for name in own.columns:
-            table.add_column(name, justify="right" if name in {"rank", "id", "score"} else "left")
-        for values in own.iter_rows():
-            table.add_row(*(Text(f"{value:.4f}" if isinstance(value, float) else str(value)) for value in values))
-        console.print(table)
+        console.print(make_frame_table(own, title=title))
         scored = f"{int(result.num_scored[place]):,} of {num_items:,} items scored"
         console.print(f"  {_certificate(result, place)}; {scored}", soft_wrap=True)
         if explanation is not None:
-            console.print(f"  why item {explanation.item_id}: weight x score of each pair of components")
+            console.print(f"  why item {explanation.item_id}: gate weight x component score of each component pair")
             weights, scores = explanation.gate_weights.tolist(), explanation.component_scores.tolist()
-            console.print(heat_map(weights, scores), soft_wrap=True)
+            console.print(heat_map(weights, scores, is_ascii=console.options.ascii_only), soft_wrap=True)
 
 
-def _by_query(result: SearchResult) -> "dict[int, DataFrame]":
-    """The items of each query that has any; bytes as text, which JSON and a terminal need."""
-    frame = result.to_frame()
-    binary = [name for name, kind in frame.schema.items() if kind == pl.Binary]
-    parts = frame.with_columns(pl.col(binary).bin.encode("base64")).partition_by("query", as_dict=True)
+def _by_query(result: SearchResult) -> dict[int, DataFrame]:
+    """Return the items of each query that has any."""
+    parts = result.to_frame().partition_by("query", as_dict=True)
     return {int(key[0]): part.drop("query") for key, part in parts.items()}
 
 
@@ -171,6 +164,6 @@ def _certificate(result: SearchResult, place: int) -> str:
         return "certified exact"
     gap = float(result.gap[place])
     if not math.isfinite(gap):
-        return "not certified: this strategy or engine gives no bound"
+        return "not certified: this strategy or engine has no bound"
     num_certified = int(result.num_certified[place])
-    return f"the true last score is at most {gap:.4f} better; {num_certified} of the items are certainly right"
+    return f"the true k-th score is at most {gap:.4f} higher; {num_certified} of the items are certainly right"

@@ -1,4 +1,4 @@
-"""How the demo is told on a terminal."""
+"""The demo as text on a terminal."""
 
 from collections.abc import Iterable
 
@@ -9,10 +9,11 @@ from rich.text import Text
 from railsearch.demo import Chapter, GateChapter, QualityChapter, SearchChapter, WorldChapter
 
 SHADES = " ░▒▓█"
+ASCII_SHADES = " .:*#"
 
 
 def tell_demo(chapters: Iterable[Chapter], console: Console) -> None:
-    """Print each chapter as it comes."""
+    """Print each chapter as soon as it is ready."""
     qualities: list[QualityChapter] = []
     last: type[Chapter] | None = None
     for chapter in chapters:
@@ -28,35 +29,35 @@ def tell_demo(chapters: Iterable[Chapter], console: Console) -> None:
             case SearchChapter():
                 if is_first:
                     _tell_quality(qualities, console)
-                    console.rule("Search: the index answers (items liked in training left out)")
-                    console.print("Scores compare items for one user, not users with each other.")
+                    console.rule("Search: the index answers (without items liked in training)")
+                    console.print("Scores compare the items of one user; they do not compare users.")
                 _tell_search(chapter, console)
             case GateChapter():
                 if is_first:
-                    console.rule("Why: what the gate weighed")
+                    console.rule("Why: the gate weights")
                 _tell_gate(chapter, console)
     console.rule("Next")
     console.print(
-        "Bring your own embeddings: fit_similarity(MixtureOfLogits(...), queries, items, pairs), then\n"
+        "Use your own embeddings: fit_similarity(MixtureOfLogits(...), queries, items, pairs), then\n"
         "Index.build(similarity, items).search(queries, k=10). The README shows it in 12 lines."
     )
 
 
 def _tell_world(world: WorldChapter, console: Console) -> None:
-    console.rule("A world in which the truth is known")
+    console.rule("Synthetic data with known preferences")
     console.print(
         f"{world.num_users:,} users with {world.num_interests} interests each, {world.num_items:,} items with "
         f"{world.num_aspects} aspects each, {world.num_likes:,} likes.\n"
-        "A user likes an item when ANY of its aspects meets ANY of the user's interests.\n"
-        f"All of that stands in the embeddings: {world.query_dim} numbers a user, {world.item_dim} an item.\n"
-        f"A dot product of {world.query_dim} dimensions gives scores of rank {world.query_dim} at most; "
-        f"this truth needs {world.preference_rank} for 99 % of its sum of squares.\n\n"
+        "A user likes an item if ANY of its aspects meets ANY of the user's interests.\n"
+        f"The embeddings hold all of this: {world.query_dim} numbers for each user, {world.item_dim} for each item.\n"
+        f"A dot product of {world.query_dim} dimensions can produce scores of rank {world.query_dim} at most; "
+        f"the true preferences need {world.preference_rank} for 99 % of their sum of squares.\n\n"
         "Training two similarities on the same embeddings and likes:"
     )
 
 
 def _tell_quality(qualities: list[QualityChapter], console: Console) -> None:
-    table = Table(title="Rank of each user's held-out like among all items (those liked in training left out)")
+    table = Table(title="Rank of each user's held-out like among all items (without items liked in training)")
     table.add_column("similarity")
     for name in qualities[0].metrics:
         table.add_column(name, justify="right")
@@ -64,7 +65,7 @@ def _tell_quality(qualities: list[QualityChapter], console: Console) -> None:
         table.add_row(quality.name, *(f"{value:.4f}" for value in quality.metrics.values()))
     console.print(table)
     console.print(
-        "Same embeddings, likes, negatives and epochs: the rows differ in how a user and an item are compared."
+        "Embeddings, likes, negatives and epochs are the same: the rows differ in how a user and an item are compared."
     )
 
 
@@ -84,15 +85,16 @@ def _tell_gate(chapter: GateChapter, console: Console) -> None:
         f"user {chapter.user}, item {chapter.item}, score {chapter.score:.2f} "
         f"(truth: interest {chapter.true_interest} meets aspect {chapter.true_aspect})"
     )
-    console.print(heat_map(chapter.gate_weights, chapter.component_scores))
+    console.print(heat_map(chapter.gate_weights, chapter.component_scores, is_ascii=console.options.ascii_only))
 
 
-def heat_map(gate_weights: list[list[float]], component_scores: list[list[float]]) -> Text:
-    """Gate weight and component score of every (query component, item component), darker for more weight."""
+def heat_map(gate_weights: list[list[float]], component_scores: list[list[float]], *, is_ascii: bool = False) -> Text:
+    """Return gate weight and component score of every component pair, with darker shades for larger weights."""
+    shades = ASCII_SHADES if is_ascii else SHADES
     lines = ["      " + "".join(f"{f'item {column}':^16}" for column in range(len(gate_weights[0])))]
     for row, (weights, scores) in enumerate(zip(gate_weights, component_scores, strict=True)):
         cells = (
-            f" {SHADES[min(4, int(weight * 5))] * 2} {weight:4.0%} x {score:5.1f} "
+            f" {shades[min(4, int(weight * 5))] * 2} {weight:4.0%} x {score:5.1f} "
             for weight, score in zip(weights, scores, strict=True)
         )
         lines.append(f"  q {row} " + "".join(cells))

@@ -1,15 +1,14 @@
-"""`railsearch train`: from a recipe to a model folder, resumable at any moment; recommenders and text retrievers."""
+"""`railsearch train`: train a recommender or a text retriever from a recipe; an interrupted run can be resumed."""
 
 import dataclasses
-import json
 from pathlib import Path
 from typing import Annotated
 
 import typer
-from rich.console import Console
 
 from railsearch.cli.options import Json
 from railsearch.cli.recommend import print_metrics
+from railsearch.cli.terminal import make_console, print_json, visible
 from railsearch.data import read_prepared
 from railsearch.folders import check_target
 from railsearch.foundation.errors import InvalidInputError
@@ -30,33 +29,34 @@ def train(
         list[str] | None,
         typer.Option(
             "--set",
-            help="Change one setting of the recipe: section.setting=value; no value leaves it out. May be repeated.",
+            help="Change one setting of the recipe: section.setting=value. Without a value, the setting is removed. "
+            "May be repeated.",
         ),
     ] = None,
     data: Annotated[
         Path | None,
         typer.Option(
-            help="The data, in place of the recipe's data.folder (recommenders: what data prepare wrote) or data.path "
+            help="Training data; replaces the recipe's data.folder (recommender: written by data prepare) or data.path "
             "(text).",
             show_default=False,
         ),
     ] = None,
     out: Annotated[
         Path | None,
-        typer.Option(help="The folder of the run.", show_default="runs/, and the recipe's folder and name"),
+        typer.Option(help="Folder of the run.", show_default="runs/, then the recipe's folder and name"),
     ] = None,
     allow_download: Annotated[
-        bool, typer.Option("--allow-download", help="Fetch a language model by its name from the Hugging Face Hub.")
+        bool, typer.Option("--allow-download", help="Download a language model by its name from the Hugging Face Hub.")
     ] = False,
     as_json: Json = False,
 ) -> None:
-    """Train a recommender or a text retriever by a recipe, measure it on what is held out for the test, and save it.
+    """Train a recommender or a text retriever from a recipe, measure it on test data, and save it.
 
-    The folder of the run gets checkpoints, log.jsonl with one line an epoch, and in the end model/, which
-    `Recommender.load` or `TextRetriever.load` reads. A recipe whose encoder is of kind "text" is one of text.
+    The run folder contains checkpoints, log.jsonl with one line for each epoch, and at the end model/, which
+    `Recommender.load` or `TextRetriever.load` reads. A recipe whose encoder has kind "text" trains a text retriever.
 
-    The same command goes on with a run that was cut short; with more epochs, with one that was done. Several processes
-    train together with torchrun: torchrun --nproc-per-node 2 -m railsearch train ...
+    Run the same command again to resume an interrupted run, or with more epochs to continue a finished one. To train
+    with several processes, use torchrun: torchrun --nproc-per-node 2 -m railsearch train ...
 
     Example: railsearch train recipes/ml-1m/hstu-mol.toml --set training.epochs=5
     """
@@ -72,17 +72,17 @@ def train(
     card = fitted.card
     assert card is not None
     if as_json:
-        print(json.dumps({**dataclasses.asdict(card), "model": str(folder / "model")}, indent=2))
+        print_json({**dataclasses.asdict(card), "model": str(folder / "model")})
         return
-    console = Console(markup=False, soft_wrap=True)
+    console = make_console()
     if card.metrics:
         print_metrics(card.metrics, card.protocol, console)
-    console.print(f"epoch {card.best_epoch} of {card.num_epochs}, picked by {card.picked_by}", highlight=False)
-    console.print(f"saved: {folder / 'model'}", highlight=False)
+    console.print(visible(f"epoch {card.best_epoch} of {card.num_epochs}, picked by {card.picked_by}"))
+    console.print(visible(f"saved: {folder / 'model'}"))
 
 
 def _is_text(recipe: Path, changes: list[str]) -> bool:
-    """Whether a recipe is one of text: its encoder says so, or has a base, which only those of text have."""
+    """Return whether a recipe trains a text retriever: its encoder has kind text, or a base, which only text has."""
     encoder = read_settings(recipe, changes).get("encoder", {})
     if not isinstance(encoder, dict):
         raise InvalidInputError(f"{recipe}: encoder is {encoder!r}; make it a section, [encoder].")
@@ -95,11 +95,13 @@ def _is_text(recipe: Path, changes: list[str]) -> bool:
 def _train_recommender(
     recipe: Path, changes: list[str], data: Path | None, folder: Path, as_json: bool
 ) -> Recommender | None:
-    """The recommender in the first process; None in the others."""
+    """Return the recommender in the first process, and None in the others."""
     chosen = read_recipe(recipe, changes)
     source = data or (None if chosen.data.folder is None else Path(chosen.data.folder))
     if source is None:
-        raise InvalidInputError(f"{recipe} names no data; pass --data with what `railsearch data prepare` wrote.")
+        raise InvalidInputError(
+            f"{recipe} names no data; add --data with a folder that `railsearch data prepare` wrote."
+        )
     check_target(recommender_folder.FORMAT, folder / "model", overwrite=True)
     interactions = read_prepared(source)
     with joined_processes() as processes:
@@ -112,11 +114,11 @@ def _train_recommender(
 def _train_text(
     recipe: Path, changes: list[str], data: Path | None, folder: Path, as_json: bool, *, allow_download: bool
 ) -> TextRetriever | None:
-    """The retriever in the first process; None in the others."""
+    """Return the retriever in the first process, and None in the others."""
     chosen = read_text_recipe(recipe, changes)
     check_target(retriever_folder.FORMAT, folder / "model", overwrite=True)
-    collection = read_training_data(chosen, data)
+    passages = read_training_data(chosen, data)
     retriever = TextRetriever.from_recipe(chosen, allow_download=allow_download)
     with joined_processes() as processes:
-        retriever.fit(collection, folder=folder, processes=processes, show_progress=False if as_json else None)
+        retriever.fit(passages, folder=folder, processes=processes, show_progress=False if as_json else None)
         return retriever if processes.is_first else None

@@ -1,0 +1,30 @@
+"""Errors of the library in the words of the command line: the library names arguments, a command names flags."""
+
+FLAGS = {
+    "accept_terms=True": "--accept-terms",
+    "allow_download=True": "--allow-download",
+    "expected_fingerprint=...": "--model",
+    "filter_viewed=False": "--keep-viewed",
+    "histories=...": "--history",
+    "interactions=...": "--data",
+    "max_bad_rows=...": "--max-bad-rows",
+    "metadata=...": "--metadata",
+    "missing_ok=True": "--missing-ok",
+    "overwrite=True": "--overwrite",
+    "pad=True": "--pad",
+    "source=...": "--from",
+    "time_unit=...": "--time-unit",
+    "timestamp=None": "--in-order",
+    'unknown_items="ignore"': "--ignore-unknown",
+}
+
+
+def with_flags(message: str) -> str:
+    """Return an error message of the library with arguments replaced by flags.
+
+    >>> with_flags("model exists already; choose another path or pass overwrite=True.")
+    'model exists already; choose another path or pass --overwrite.'
+    """
+    for argument, flag in FLAGS.items():
+        message = message.replace(argument, flag)
+    return message
