@@ -43,8 +43,8 @@ def _run() -> int:
     except OSError as error:
         name = f"{error.filename!r}: " if error.filename is not None else ""
         return _complain(f"error: {name}{error.strerror or error}.")
-    except MemoryError as error:
-        return _complain(f"error: there is not enough memory ({error or 'none left'}); choose smaller sizes.")
+    except MemoryError:
+        return _complain("error: there is not enough memory; choose smaller sizes.")
     return 0
 
 
