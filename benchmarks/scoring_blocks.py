@@ -1,4 +1,4 @@
-"""What the block size of brute-force scoring costs: the reason for VALUES_PER_BLOCK in scoring/reference.py.
+"""What the block size of brute-force scoring costs: the reason for SCORING_VALUES in kernels/blocks.py.
 
 python benchmarks/scoring_blocks.py            the ML-20M shape of the paper, items 24,186
 python benchmarks/scoring_blocks.py --items 4000 --repeats 3
@@ -11,8 +11,8 @@ import time
 import torch
 
 from railsearch import MixtureOfLogits
-from railsearch.kernels import top_k
-from railsearch.kernels.reference import VALUES_PER_BLOCK
+from railsearch.kernels import TorchKernel
+from railsearch.kernels.blocks import SCORING_VALUES
 
 
 def main() -> None:
@@ -33,13 +33,13 @@ def main() -> None:
     for repeat in range(options.repeats + 1):  # the first round warms up; sizes take turns, so noise hits all alike
         for size in sizes:
             started = time.perf_counter()
-            top_k(mol, query_parts, item_parts, k=100, pairs_per_block=size)
+            TorchKernel(mol, pairs_per_block=size).top_k(query_parts, item_parts, k=100)
             if repeat:
                 seconds[size].append(time.perf_counter() - started)
 
     print(f"8 x 4 x 128, gate 128, {options.queries} queries, {options.items} items, fp32, "
           f"{torch.get_num_threads()} threads, {torch.backends.cpu.get_cpu_capability()}")  # fmt: skip
-    base = statistics.median(seconds[VALUES_PER_BLOCK // mol.values_per_pair])
+    base = statistics.median(seconds[SCORING_VALUES // mol.values_per_pair])
     print(f"{'pairs a block':>14} {'median ms':>10} {'slowest ms':>11} {'ratio to default':>17}")
     for size in sizes:
         median = statistics.median(seconds[size])

@@ -6,7 +6,7 @@ import pytest
 import torch
 
 from railsearch import MixtureOfLogits
-from railsearch.kernels import score_candidates, top_k
+from railsearch.kernels import TorchKernel
 from tests.support.naive import naive_scores
 
 GATES = [list(names) for count in range(4) for names in itertools.combinations(["query", "item", "pair"], count)]
@@ -62,9 +62,9 @@ def test_blocked_scoring() -> None:
     queries, items = inputs()
     query_parts, item_parts = mol.query_parts(queries), mol.item_parts(items)
     expected = torch.tensor(naive_scores(mol, queries.tolist(), items.tolist()))
-    scores, rows = top_k(mol, query_parts, item_parts, k=9, pairs_per_block=6)
+    scores, rows = TorchKernel(mol, pairs_per_block=6).top_k(query_parts, item_parts, k=9)
     torch.testing.assert_close(scores, expected.sort(dim=1, descending=True).values, rtol=1e-5, atol=1e-5)
     candidates = torch.tensor([[8, 0, 3]] * 4)
-    own = score_candidates(mol, query_parts, item_parts, candidates, pairs_per_block=5)
+    own = TorchKernel(mol, pairs_per_block=5).score_candidates(query_parts, item_parts, candidates)
     torch.testing.assert_close(own, expected.gather(1, candidates), rtol=1e-5, atol=1e-5)
     assert torch.equal(rows.sort(dim=1).values, torch.arange(9).expand(4, 9))

@@ -10,14 +10,13 @@ from railsearch.foundation.metrics import mean_reciprocal_rank
 from railsearch.kernels import (
     RowFilter,
     RunningBest,
+    TorchKernel,
     compute_item_parts,
     compute_query_parts,
-    reference,
-    score_candidates,
     select_best,
     target_ranks,
-    top_k,
 )
+from railsearch.kernels.blocks import ROWS_PER_SELECTION
 from tests.support.similarities import KINDS, make_similarity
 
 SEEDS = st.integers(0, 2**31 - 1)
@@ -60,11 +59,14 @@ def test_blocks_do_not_change_scores(seed: int, kind: str, pairs_per_block: int,
     query_parts = similarity.query_parts(torch.randn(num_queries, 6, generator=generator))
     item_parts = similarity.item_parts(torch.randn(23, 6, generator=generator))
     whole = similarity.score(query_parts, item_parts)
-    scores, rows = top_k(similarity, query_parts, item_parts, k=23, pairs_per_block=pairs_per_block)
+    kernel = TorchKernel(similarity, pairs_per_block=pairs_per_block)
+    scores, rows = kernel.top_k(query_parts, item_parts, k=23)
     torch.testing.assert_close(scores, whole.gather(1, rows), rtol=1e-5, atol=1e-4)
     assert bool((scores[:, 1:] <= scores[:, :-1]).all())
     assert torch.equal(rows.sort(dim=1).values, torch.arange(23).expand(num_queries, 23))
-    own = score_candidates(similarity, query_parts, item_parts, rows[:, :5], pairs_per_block=pairs_per_block)
+    own = TorchKernel(similarity, pairs_per_block=pairs_per_block).score_candidates(
+        query_parts, item_parts, rows[:, :5]
+    )
     torch.testing.assert_close(own, scores[:, :5], rtol=1e-5, atol=1e-4)
 
 
@@ -74,9 +76,9 @@ def test_batch_equals_single(seed: int, kind: str) -> None:
     generator = torch.Generator().manual_seed(seed)
     query_parts = similarity.query_parts(torch.randn(5, 6, generator=generator))
     item_parts = similarity.item_parts(torch.randn(17, 6, generator=generator))
-    together, _ = top_k(similarity, query_parts, item_parts, k=4)
+    together, _ = TorchKernel(similarity).top_k(query_parts, item_parts, k=4)
     for row in range(5):
-        alone, _ = top_k(similarity, query_parts[row : row + 1], item_parts, k=4)
+        alone, _ = TorchKernel(similarity).top_k(query_parts[row : row + 1], item_parts, k=4)
         torch.testing.assert_close(alone[0], together[row], rtol=1e-5, atol=1e-4)
 
 
@@ -90,9 +92,18 @@ def test_ranks_and_exclusions_against_a_plain_sort(seed: int, num_items: int, nu
     lists = [torch.randperm(num_items, generator=generator)[:num_excluded] for _ in range(3)]
     row_filter = RowFilter.from_lists(lists, device=torch.device("cpu"))
     targets = torch.randint(num_items, (3,), generator=generator)
-    ranks = target_ranks(similarity, query_parts, item_parts, targets, row_filter=row_filter, pairs_per_block=7)
-    scores, rows = top_k(similarity, query_parts, item_parts, num_items, row_filter=row_filter)
-    whole = score_candidates(similarity, query_parts, item_parts, torch.arange(num_items).expand(3, num_items))
+    ranks = target_ranks(
+        similarity,
+        query_parts,
+        item_parts,
+        targets,
+        row_filter=row_filter,
+        kernel=TorchKernel(similarity, pairs_per_block=7),
+    )
+    scores, rows = TorchKernel(similarity).top_k(query_parts, item_parts, num_items, row_filter=row_filter)
+    whole = TorchKernel(similarity).score_candidates(
+        query_parts, item_parts, torch.arange(num_items).expand(3, num_items)
+    )
     for query in range(3):
         gone = set(lists[query].tolist())
         allowed = [row for row in range(num_items) if row not in gone]
@@ -124,7 +135,7 @@ def test_ranks_are_places_in_the_search_order() -> None:
     query_parts = similarity.query_parts(torch.randn(50, 6, generator=generator))
     item_parts = similarity.item_parts(items)
     targets = torch.randint(600, (50,), generator=generator)
-    _, rows = top_k(similarity, query_parts, item_parts, k=600)
+    _, rows = TorchKernel(similarity).top_k(query_parts, item_parts, k=600)
     places = (rows == targets[:, None]).int().argmax(dim=1) + 1
     assert torch.equal(target_ranks(similarity, query_parts, item_parts, targets), places)
 
@@ -133,9 +144,9 @@ def test_training_mode_is_refused() -> None:
     similarity = make_similarity("mixture").train(True)
     query_parts, item_parts = similarity.query_parts(torch.zeros(1, 6)), similarity.item_parts(torch.zeros(2, 6))
     with pytest.raises(InvalidInputError, match=r"training mode.*call \.eval\(\)"):
-        top_k(similarity, query_parts, item_parts, k=1)
+        TorchKernel(similarity).top_k(query_parts, item_parts, k=1)
     dot = DotProduct(dim=2)  # has nothing that training mode could change
-    top_k(dot, dot.query_parts(torch.zeros(1, 2)), dot.item_parts(torch.zeros(2, 2)), k=1)
+    TorchKernel(dot).top_k(dot.query_parts(torch.zeros(1, 2)), dot.item_parts(torch.zeros(2, 2)), k=1)
 
 
 @pytest.mark.parametrize(
@@ -151,13 +162,15 @@ def test_training_mode_is_refused() -> None:
 def test_bad_candidates(candidates: torch.Tensor, message: str) -> None:
     dot = DotProduct(dim=2)
     with pytest.raises(InvalidInputError, match=message):
-        score_candidates(dot, dot.query_parts(torch.zeros(1, 2)), dot.item_parts(torch.zeros(5, 2)), candidates)
+        TorchKernel(dot).score_candidates(
+            dot.query_parts(torch.zeros(1, 2)), dot.item_parts(torch.zeros(5, 2)), candidates
+        )
 
 
 def test_k_out_of_range() -> None:
     dot = DotProduct(dim=2)
     with pytest.raises(NotEnoughItemsError, match="k is 6 but there are 5 items; ask for k <= 5"):
-        top_k(dot, dot.query_parts(torch.zeros(1, 2)), dot.item_parts(torch.zeros(5, 2)), k=6)
+        TorchKernel(dot).top_k(dot.query_parts(torch.zeros(1, 2)), dot.item_parts(torch.zeros(5, 2)), k=6)
 
 
 @pytest.mark.parametrize("num_rows", [0, 1, 8192, 8193])
@@ -179,8 +192,8 @@ def test_selection_spans_many_chunks() -> None:
     similarity = make_similarity("cosine")
     generator = torch.Generator().manual_seed(0)
     query_parts = similarity.query_parts(torch.randn(2, 6, generator=generator))
-    item_parts = similarity.item_parts(torch.randn(2 * reference.ROWS_PER_SELECTION + 3, 6, generator=generator))
-    scores, rows = top_k(similarity, query_parts, item_parts, k=50)
+    item_parts = similarity.item_parts(torch.randn(2 * ROWS_PER_SELECTION + 3, 6, generator=generator))
+    scores, rows = TorchKernel(similarity).top_k(query_parts, item_parts, k=50)
     expected = similarity.score(query_parts, item_parts)
     torch.testing.assert_close(scores, expected.sort(dim=1, descending=True).values[:, :50])
-    assert int(rows.max()) > reference.ROWS_PER_SELECTION
+    assert int(rows.max()) > ROWS_PER_SELECTION

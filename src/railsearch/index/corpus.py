@@ -12,16 +12,11 @@ from torch import Tensor
 from railsearch.index.engines import Engine, Flat
 from railsearch.index.metadata import stack
 from railsearch.index.segment import Segment, lengths
-from railsearch.kernels import RowFilter, Stage, for_each_block, timed
+from railsearch.kernels import Kernel, RowFilter, Stage, choose_kernel, timed
 from railsearch.similarity import ItemParts, QueryParts, Similarity
 
 if TYPE_CHECKING:
     from polars import DataFrame
-
-VALUES_PER_BLOCK = 2**20
-"""Component scores that a scan for bounds holds at once: 4 MiB of them."""
-ROUNDOFF = {"highest": 2.0**-24, "high": 2.0**-11, "medium": 2.0**-8}
-"""What one operation may be off by, relative to its result, by what torch was told of fp32 matrix products."""
 
 
 class Precision(StrEnum):
@@ -60,6 +55,7 @@ class Corpus:
 
     similarity: Similarity
     segments: tuple[Segment, ...]
+    kernel: Kernel
     engine: Engine
     row_ids: Tensor  # (N,) the id of every row, live or not
     is_live: Tensor | None  # (N,) bool; None where all are
@@ -87,6 +83,7 @@ class Corpus:
         return cls(
             similarity=similarity,
             segments=tuple(segments),
+            kernel=choose_kernel(similarity, segments[0].parts.components.device),
             engine=Flat() if engine is None else engine,
             row_ids=row_ids,
             is_live=is_live,
@@ -168,16 +165,10 @@ class Corpus:
         """
         if stretch is None:
             return torch.cat([self.bounds(query_parts, row_filter, each) for each in self.stretches()], dim=1)  # (B, N)
-        bounds = query_parts.components.new_full((len(query_parts), len(stretch)), torch.inf)  # (B, n)
-        values_per_row = len(query_parts) * self.similarity.num_query_components * self.similarity.num_item_components
-        rows_per_block = max(1, VALUES_PER_BLOCK // max(1, values_per_row))
-
-        def bound_block(first: int, last: int) -> None:
-            parts = stretch.parts[first:last].to(bounds.dtype)
-            bounds[:, first:last] = self.similarity.bounds(query_parts, parts)
-
         if self.similarity.is_certifiable:
-            for_each_block(len(stretch), rows_per_block, bound_block, device=bounds.device)
+            bounds = self.kernel.bounds(query_parts, stretch.parts)  # (B, n)
+        else:
+            bounds = query_parts.components.new_full((len(query_parts), len(stretch)), torch.inf)  # (B, n)
         if row_filter is not None:
             row_filter.hide(bounds, stretch.first_row)
         return bounds
@@ -191,7 +182,7 @@ class Corpus:
         """
         num_pairs = self.similarity.num_query_components * self.similarity.num_item_components
         num_roundings = 2 * self.similarity.component_dim + 4 * num_pairs + 16
-        share = num_roundings * ROUNDOFF[torch.get_float32_matmul_precision()] + STORAGE_SLACK.get(
+        share = num_roundings * self.kernel.roundoff.relative + STORAGE_SLACK.get(
             self.segments[0].parts.components.dtype, 0.0
         )
         return self._largest_score(query_parts) * share  # (B,)

@@ -16,7 +16,7 @@ from railsearch.foundation.inputs import check_count, check_not_negative
 from railsearch.index.corpus import Corpus
 from railsearch.index.engines import NO_ROW, Flat
 from railsearch.index.first_stage import best_by_average, best_per_component, one_more, reaches, unite
-from railsearch.kernels import RowFilter, Stage, pack, score_all, score_candidates, select_best, timed, top_k
+from railsearch.kernels import RowFilter, Stage, pack, select_best, timed
 from railsearch.similarity import QueryParts
 
 ROWS_PER_STRETCH = 8192
@@ -65,8 +65,8 @@ class BruteForce:
         for stretch in corpus.stretches():
             first, last = stretch.first_row, stretch.first_row + len(stretch)
             own_filter = None if row_filter is None else row_filter.of_rows(first, last)
-            scores, rows = top_k(
-                corpus.similarity, query_parts, stretch.parts, min(k, len(stretch)), row_filter=own_filter
+            scores, rows = corpus.kernel.top_k(
+                query_parts, stretch.parts, min(k, len(stretch)), own_filter
             )  # (B, <= K)
             all_scores.append(scores)
             all_rows.append(rows + first)
@@ -83,7 +83,7 @@ class BruteForce:
     ) -> Found:
         """Gather the few rows (A,) that a filter leaves, instead of going through all."""
         rows = allowed.expand(len(query_parts), len(allowed))  # (B, A)
-        scores = score_candidates(corpus.similarity, query_parts, corpus, rows)  # (B, A)
+        scores = corpus.kernel.score_candidates(query_parts, corpus, rows)  # (B, A)
         row_filter.hide_among(scores, allowed)
         # Rows are ascending here, which settles ties already where ids are too.
         ties = None if corpus.places is None else corpus.tie_order(rows)
@@ -218,7 +218,7 @@ class Adaptive:
             chosen_rows = chosen if corpus.places is None else corpus.rows[chosen]  # (A, width)
             new_rows, is_real = unite([chosen_rows.masked_fill(best_bounds == -torch.inf, NO_ROW)], len(corpus))
             own = query_parts[active]
-            new_scores = score_candidates(corpus.similarity, own, corpus, new_rows)
+            new_scores = corpus.kernel.score_candidates(own, corpus, new_rows)
             new_scores = new_scores.masked_fill(~is_real, -torch.inf)  # (A, width)
             scores[active], rows[active] = _merge(corpus, scores[active], rows[active], new_scores, new_rows)
             num_scored[active] += is_real.sum(dim=1)
@@ -274,13 +274,13 @@ def _second_pass(corpus: Corpus, query_parts: QueryParts, first_pass: Found, res
                 patience = 1
         if num_whole:
             num_whole -= 1
-            new_scores = score_all(corpus.similarity, query_parts, stretch.parts)  # (B, n)
+            new_scores = corpus.kernel.score(query_parts, stretch.parts, 0, len(stretch))  # (B, n)
             rest.hide(new_scores, stretch.first_row)
             new_rows = torch.arange(len(stretch), device=rows.device).expand_as(new_scores)
         else:
             passed_over = bounds.masked_fill(is_open, -torch.inf).amax(dim=1)  # (B,)
             ceiling = torch.maximum(ceiling, passed_over + slack)
-            new_scores = score_candidates(corpus.similarity, query_parts, stretch.parts, candidates)  # (B, C)
+            new_scores = corpus.kernel.score_candidates(query_parts, stretch.parts, candidates)  # (B, C)
             new_scores, new_rows = new_scores.masked_fill(~is_real, -torch.inf), candidates
         num_scored = num_scored + (new_scores > -torch.inf).sum(dim=1)
         scores, rows = _merge(corpus, scores, rows, new_scores, new_rows + stretch.first_row)  # (B, K)
@@ -299,7 +299,7 @@ def _second_pass_by_engine(
     candidates, is_real = pack(reaches(corpus, query_parts, thresholds, rest))  # (B, C)
     if candidates.shape[1] > WHOLE_SHARE * len(corpus):
         return BruteForce().find_rows(corpus, query_parts, k, row_filter)
-    new_scores = score_candidates(corpus.similarity, query_parts, corpus, candidates).masked_fill(~is_real, -torch.inf)
+    new_scores = corpus.kernel.score_candidates(query_parts, corpus, candidates).masked_fill(~is_real, -torch.inf)
     scores, rows = _merge(corpus, first_pass.scores, first_pass.rows, new_scores, candidates)  # (B, K)
     return Found(rows, scores, first_pass.scores[:, -1], first_pass.num_scored + is_real.sum(dim=1))
 
@@ -318,7 +318,7 @@ def _enough(
 
 def _score_chosen(corpus: Corpus, query_parts: QueryParts, rows: Tensor, is_real: Tensor, k: int) -> Found:
     """Score each query's own rows (B, C), ascending, and keep the k best; the ceiling is left open."""
-    scores = score_candidates(corpus.similarity, query_parts, corpus, rows)  # (B, C)
+    scores = corpus.kernel.score_candidates(query_parts, corpus, rows)  # (B, C)
     scores = scores.masked_fill(~is_real, -torch.inf)
     # Rows are ascending here, which settles ties already where ids are too.
     ties = None if corpus.places is None else corpus.tie_order(rows)

@@ -1,28 +1,38 @@
-"""phi for many pairs, fast and in bounded memory."""
+"""The arithmetic under every search: scores, bounds and dot products of many query-item pairs, in bounded memory."""
 
 from railsearch.kernels.arithmetic import plain_arithmetic
-from railsearch.kernels.reference import score_all, score_candidates, target_ranks, top_k
+from railsearch.kernels.choose import choose_kernel, choose_scan
+from railsearch.kernels.contract import NO_ROW, ItemRows, Kernel, Nearest, Roundoff, Scan, Visit
+from railsearch.kernels.ranks import target_ranks
 from railsearch.kernels.row_filter import RowFilter
 from railsearch.kernels.selection import RunningBest, pack, select_best
 from railsearch.kernels.sides import compute_item_parts, compute_query_parts
 from railsearch.kernels.stages import Stage, now, stopwatch, timed
+from railsearch.kernels.torch_kernel import TorchKernel
 from railsearch.kernels.workers import for_each_block
 
 __all__ = [
+    "NO_ROW",
+    "ItemRows",
+    "Kernel",
+    "Nearest",
+    "Roundoff",
     "RowFilter",
     "RunningBest",
+    "Scan",
     "Stage",
+    "TorchKernel",
+    "Visit",
+    "choose_kernel",
+    "choose_scan",
     "compute_item_parts",
     "compute_query_parts",
     "for_each_block",
     "now",
     "pack",
     "plain_arithmetic",
-    "score_all",
-    "score_candidates",
     "select_best",
     "stopwatch",
     "target_ranks",
     "timed",
-    "top_k",
 ]

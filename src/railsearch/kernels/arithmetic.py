@@ -1,17 +1,96 @@
-"""The arithmetic that certificates are about: full precision, whatever the caller has switched on for training."""
+"""Plain arithmetic for scores and certificates: fp32 in full, even if the caller has enabled faster modes to train."""
 
 import contextlib
+import os
+import threading
 from collections.abc import Iterator
 
 import torch
 
+ROUNDOFF = {"ieee": 2.0**-24, "none": 2.0**-24, "tf32": 2.0**-11, "bf16": 2.0**-8}
+"""The relative error of one operation, by the precision that torch uses for fp32 matrix products."""
+
 
 @contextlib.contextmanager
 def plain_arithmetic() -> Iterator[None]:
-    """No gradients, and no autocast, which would round every product to 8 bits without anybody noticing."""
+    """Disable gradients, inference mode, autocast and reduced precision of fp32 matrix products.
+
+    Tensors that are created inside inference mode could not be written by worker threads. Autocast and reduced
+    precision would round every product to 8 or 11 bits.
+    """
     accelerator = torch.accelerator.current_accelerator(check_available=True)
     devices = {"cpu"} if accelerator is None else {"cpu", accelerator.type}
-    with torch.no_grad(), contextlib.ExitStack() as stack:
+    with torch.inference_mode(False), torch.no_grad(), contextlib.ExitStack() as stack:
         for device in sorted(devices):
             stack.enter_context(torch.autocast(device, enabled=False))
-        yield
+        _full_precision.enter()
+        try:
+            yield
+        finally:
+            _full_precision.leave()
+
+
+def matmul_roundoff(device: torch.device) -> float:
+    """Return the relative error of one operation in a matrix product on this device, as torch is set now."""
+    backend = torch.backends.cuda if device.type == "cuda" else torch.backends.mkldnn
+    return ROUNDOFF[backend.matmul.fp32_precision]
+
+
+class _FullPrecision:
+    """The precision of fp32 matrix products, which torch keeps once for all threads of the process.
+
+    The first thread that enters sets full precision. The last one that leaves restores the caller's setting.
+    """
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._num_inside = 0
+        self._has_computed = False
+        self._before: tuple[str, str] | None = None
+
+    def enter(self) -> None:
+        with self._lock:
+            if not self._num_inside:
+                self._before = self._replace()
+                self._has_computed = True
+            self._num_inside += 1
+
+    def leave(self) -> None:
+        with self._lock:
+            self._num_inside -= 1
+            if self._num_inside <= 0:  # below zero in a child that was forked inside
+                self._num_inside = 0
+                self._restore()
+
+    def start_over(self) -> None:
+        """Restore the caller's settings in a forked child, in which no other thread is inside.
+
+        The threads of OpenMP do not run in the child, and torch would wait for them forever. So a child of a process
+        that has computed uses one thread.
+        """
+        self._lock = threading.Lock()
+        self._num_inside = 0
+        self._restore()
+        if self._has_computed and torch.get_num_threads() > 1:
+            torch.set_num_threads(1)
+
+    def _replace(self) -> tuple[str, str] | None:
+        """Set full precision; return what was set, or None if it was full precision."""
+        mkldnn, cuda = torch.backends.mkldnn, torch.backends.cuda
+        before = (mkldnn.matmul.fp32_precision, cuda.matmul.fp32_precision)
+        if all(ROUNDOFF[precision] == ROUNDOFF["ieee"] for precision in before):
+            return None
+        # torch reports the setting of the whole backend for a setting that was left at "none".
+        backends = (mkldnn.fp32_precision, torch.backends.cudnn.fp32_precision)
+        mkldnn.matmul.fp32_precision = cuda.matmul.fp32_precision = "ieee"
+        own, other = ("none" if mine == whole else mine for mine, whole in zip(before, backends, strict=True))
+        return own, other
+
+    def _restore(self) -> None:
+        if self._before is not None:
+            torch.backends.mkldnn.matmul.fp32_precision, torch.backends.cuda.matmul.fp32_precision = self._before
+            self._before = None
+
+
+_full_precision = _FullPrecision()
+os.register_at_fork(after_in_child=_full_precision.start_over)

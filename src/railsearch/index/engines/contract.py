@@ -6,23 +6,13 @@ engine to build a table the first time that a search needs it. If the engine is 
 of the table in its folder, and the next process opens the table from them instead of building it.
 """
 
-from dataclasses import dataclass
 from typing import Protocol, runtime_checkable
 
 from torch import Tensor
 
-from railsearch.kernels import RowFilter
+from railsearch.kernels import NO_ROW, Nearest, RowFilter
 
-NO_ROW = -1
-"""Fills the end of a list of rows that has fewer rows than the caller asked for."""
-
-
-@dataclass(frozen=True, slots=True, eq=False)
-class Nearest:
-    """Rows of a table with the best dot products, best first, for each of V vectors of each query."""
-
-    rows: Tensor  # (B, V, n) int64, NO_ROW after the last row of a short list
-    scores: Tensor  # (B, V, n), minus infinity there
+__all__ = ["NO_ROW", "Engine", "Nearest", "Table"]
 
 
 class Table(Protocol):

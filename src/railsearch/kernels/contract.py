@@ -1,0 +1,102 @@
+"""The contract of a kernel: the arithmetic under every search strategy.
+
+A kernel is bound to one similarity. Kernels differ in speed only: each returns the same answers, up to its roundoff.
+"""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Protocol, TypeAlias, runtime_checkable
+
+from torch import Tensor
+
+from railsearch.kernels.row_filter import RowFilter
+from railsearch.similarity import ItemParts, QueryParts
+
+NO_ROW = -1
+"""Fills the end of a list of rows that has fewer rows than places."""
+
+Visit: TypeAlias = Callable[[Tensor, int], None]
+"""Receives a block of dot products (B, V, n) and the first row of the block."""
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Nearest:
+    """Rows of a table with the best dot products, best first, for each of V vectors of each query."""
+
+    rows: Tensor  # (B, V, n) int64, NO_ROW after the last row
+    scores: Tensor  # (B, V, n), minus infinity after the last row
+
+
+@dataclass(frozen=True, slots=True)
+class Roundoff:
+    """The error of one arithmetic operation: at most `relative` times its result, plus `underflow`."""
+
+    relative: float
+    underflow: float
+    """The greatest value that may be rounded to zero."""
+
+
+class ItemRows(Protocol):
+    """Item parts that can be read row by row."""
+
+    def __len__(self) -> int: ...
+
+    def __getitem__(self, rows: Tensor) -> ItemParts:
+        """Return the parts of rows (B, C): components (B, C, Px, d) and gate (B, C, P)."""
+        ...
+
+
+class Scan(Protocol):
+    """An exact search of one table by dot product."""
+
+    def __call__(
+        self, vectors: Tensor, table: Tensor, n: int, row_filter: RowFilter | None, *, visit: Visit | None = None
+    ) -> Nearest:
+        """Return the n best rows of the table (N, d) for each of the vectors (B, V, d).
+
+        Of equal dot products the smaller row is better. `visit` receives every dot product on the way, block by
+        block, in any order and from any thread; rows that the filter hides are minus infinity there.
+        """
+        ...
+
+
+@runtime_checkable
+class Kernel(Protocol):
+    """Scores, bounds and dot products of many query-item pairs under one similarity."""
+
+    @property
+    def roundoff(self) -> Roundoff:
+        """The rounding error of one operation. Certificates add it up."""
+        ...
+
+    @property
+    def is_bit_stable(self) -> bool:
+        """Whether the score of a query-item pair never depends on the pairs that are computed beside it."""
+        ...
+
+    def score(self, query_parts: QueryParts, item_parts: ItemParts, first: int, last: int) -> Tensor:
+        """Return the scores (B, last - first) of every query with the rows from first to last - 1."""
+        ...
+
+    def score_candidates(self, query_parts: QueryParts, items: ItemRows, candidates: Tensor) -> Tensor:
+        """Return the scores (B, C) of each query with its own rows, the candidates (B, C)."""
+        ...
+
+    def top_k(
+        self, query_parts: QueryParts, item_parts: ItemParts, k: int, row_filter: RowFilter | None = None
+    ) -> tuple[Tensor, Tensor]:
+        """Return scores and rows (B, K) of the k best items of each query, best first; of equal scores the smaller row.
+
+        If the filter leaves a query fewer than k items, the rest of its scores are minus infinity.
+        """
+        ...
+
+    def scan(
+        self, vectors: Tensor, table: Tensor, n: int, row_filter: RowFilter | None, *, visit: Visit | None = None
+    ) -> Nearest:
+        """Return the n best rows of a table by dot product; see `Scan`."""
+        ...
+
+    def bounds(self, query_parts: QueryParts, item_parts: ItemParts) -> Tensor:
+        """Return the best component score (B, N) of every query-item pair."""
+        ...
