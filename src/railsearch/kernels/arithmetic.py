@@ -4,11 +4,22 @@ import contextlib
 import os
 import threading
 from collections.abc import Iterator
+from typing import Protocol
 
 import torch
 
 ROUNDOFF = {"ieee": 2.0**-24, "none": 2.0**-24, "tf32": 2.0**-11, "bf16": 2.0**-8}
 """The relative error of one operation, by the precision that torch uses for fp32 matrix products."""
+
+
+class _Setting(Protocol):
+    """A precision setting of torch.backends: ieee, tf32, bf16, or none to follow the setting above it."""
+
+    fp32_precision: str
+
+
+_CPU: _Setting = torch.backends.mkldnn.matmul  # type: ignore[attr-defined]  # torch adds it at run time
+_CUDA: _Setting = torch.backends.cuda.matmul
 
 
 @contextlib.contextmanager
@@ -32,8 +43,7 @@ def plain_arithmetic() -> Iterator[None]:
 
 def matmul_roundoff(device: torch.device) -> float:
     """Return the relative error of one operation in a matrix product on this device, as torch is set now."""
-    backend = torch.backends.cuda if device.type == "cuda" else torch.backends.mkldnn
-    return ROUNDOFF[backend.matmul.fp32_precision]
+    return ROUNDOFF[(_CUDA if device.type == "cuda" else _CPU).fp32_precision]
 
 
 class _FullPrecision:
@@ -76,19 +86,17 @@ class _FullPrecision:
 
     def _replace(self) -> tuple[str, str] | None:
         """Set full precision; return what was set, or None if it was full precision."""
-        mkldnn, cuda = torch.backends.mkldnn, torch.backends.cuda
-        before = (mkldnn.matmul.fp32_precision, cuda.matmul.fp32_precision)
+        before = (_CPU.fp32_precision, _CUDA.fp32_precision)
         if all(ROUNDOFF[precision] == ROUNDOFF["ieee"] for precision in before):
             return None
-        # torch reports the setting of the whole backend for a setting that was left at "none".
-        backends = (mkldnn.fp32_precision, torch.backends.cudnn.fp32_precision)
-        mkldnn.matmul.fp32_precision = cuda.matmul.fp32_precision = "ieee"
-        own, other = ("none" if mine == whole else mine for mine, whole in zip(before, backends, strict=True))
-        return own, other
+        # torch reports the setting of the backend for a setting that was left at "none".
+        above = (torch.backends.mkldnn.fp32_precision, torch.backends.cudnn.fp32_precision)
+        _CPU.fp32_precision = _CUDA.fp32_precision = "ieee"
+        return "none" if before[0] == above[0] else before[0], "none" if before[1] == above[1] else before[1]
 
     def _restore(self) -> None:
         if self._before is not None:
-            torch.backends.mkldnn.matmul.fp32_precision, torch.backends.cuda.matmul.fp32_precision = self._before
+            _CPU.fp32_precision, _CUDA.fp32_precision = self._before
             self._before = None
 
 
