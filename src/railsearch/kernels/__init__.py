@@ -2,7 +2,7 @@
 
 from railsearch.kernels.arithmetic import plain_arithmetic
 from railsearch.kernels.choose import choose_kernel, choose_scan
-from railsearch.kernels.contract import NO_ROW, ItemRows, Kernel, Nearest, Roundoff, Scan, Visit
+from railsearch.kernels.contract import NO_ROW, ItemRows, Kernel, Nearest, Roundoff, Scan
 from railsearch.kernels.ranks import target_ranks
 from railsearch.kernels.row_filter import RowFilter
 from railsearch.kernels.selection import RunningBest, pack, select_best
@@ -22,7 +22,6 @@ __all__ = [
     "Scan",
     "Stage",
     "TorchKernel",
-    "Visit",
     "choose_kernel",
     "choose_scan",
     "compute_item_parts",

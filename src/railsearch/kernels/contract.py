@@ -3,9 +3,8 @@
 A kernel is bound to one similarity. Kernels differ in speed only: each returns the same answers, up to its roundoff.
 """
 
-from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Protocol, TypeAlias, runtime_checkable
+from typing import Protocol, runtime_checkable
 
 from torch import Tensor
 
@@ -14,9 +13,6 @@ from railsearch.similarity import ItemParts, QueryParts
 
 NO_ROW = -1
 """Fills the end of a list of rows that has fewer rows than places."""
-
-Visit: TypeAlias = Callable[[Tensor, int], None]
-"""Receives a block of dot products (B, V, n) and the first row of the block."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -50,12 +46,12 @@ class Scan(Protocol):
     """An exact search of one table by dot product."""
 
     def __call__(
-        self, vectors: Tensor, table: Tensor, n: int, row_filter: RowFilter | None, *, visit: Visit | None = None
+        self, vectors: Tensor, table: Tensor, n: int, row_filter: RowFilter | None, *, bounds: Tensor | None = None
     ) -> Nearest:
         """Return the n best rows of the table (N, d) for each of the vectors (B, V, d).
 
-        Of equal dot products the smaller row is better. `visit` receives every dot product on the way, block by
-        block, in any order and from any thread; rows that the filter hides are minus infinity there.
+        Of equal dot products the smaller row is better. With `bounds` (B, N), the scan also raises each bound in
+        place to the best dot product of its row and query. A row that the filter hides keeps its bound.
         """
         ...
 
@@ -92,7 +88,7 @@ class Kernel(Protocol):
         ...
 
     def scan(
-        self, vectors: Tensor, table: Tensor, n: int, row_filter: RowFilter | None, *, visit: Visit | None = None
+        self, vectors: Tensor, table: Tensor, n: int, row_filter: RowFilter | None, *, bounds: Tensor | None = None
     ) -> Nearest:
         """Return the n best rows of a table by dot product; see `Scan`."""
         ...

@@ -8,7 +8,7 @@ from torch import Tensor
 from railsearch.kernels.arithmetic import matmul_roundoff, plain_arithmetic
 from railsearch.kernels.blocks import BOUND_VALUES, QUERIES_PER_BLOCK, ROWS_PER_SELECTION, cut, scoring_width
 from railsearch.kernels.checks import check_candidates, check_k, check_scores, check_scoring
-from railsearch.kernels.contract import ItemRows, Nearest, Roundoff, Visit
+from railsearch.kernels.contract import ItemRows, Nearest, Roundoff
 from railsearch.kernels.row_filter import RowFilter
 from railsearch.kernels.selection import RunningBest
 from railsearch.kernels.stages import Stage, timed
@@ -97,10 +97,10 @@ class TorchKernel:
 
     @plain_arithmetic()
     def scan(
-        self, vectors: Tensor, table: Tensor, n: int, row_filter: RowFilter | None, *, visit: Visit | None = None
+        self, vectors: Tensor, table: Tensor, n: int, row_filter: RowFilter | None, *, bounds: Tensor | None = None
     ) -> Nearest:
         """Return the n best rows of a table by dot product."""
-        return scan(vectors, table, n, row_filter, visit=visit)
+        return scan(vectors, table, n, row_filter, bounds=bounds)
 
     @plain_arithmetic()
     def bounds(self, query_parts: QueryParts, item_parts: ItemParts) -> Tensor:

@@ -6,19 +6,19 @@ import torch
 from torch import Tensor
 
 from railsearch.kernels.blocks import SCAN_ROWS, SCAN_VALUES
-from railsearch.kernels.contract import NO_ROW, Nearest, Visit
+from railsearch.kernels.contract import NO_ROW, Nearest
 from railsearch.kernels.row_filter import RowFilter
 from railsearch.kernels.selection import RunningBest, select_best
 from railsearch.kernels.workers import for_each_block
 
 
 def scan(
-    vectors: Tensor, table: Tensor, n: int, row_filter: RowFilter | None, *, visit: Visit | None = None
+    vectors: Tensor, table: Tensor, n: int, row_filter: RowFilter | None, *, bounds: Tensor | None = None
 ) -> Nearest:
     """Return the n best rows of the table (N, d), in any precision, for each of the vectors (B, V, d).
 
-    Of equal dot products the smaller row is better. `visit` receives every block of dot products (B, V, n) and its
-    first row; rows that the filter hides are minus infinity there.
+    Of equal dot products the smaller row is better. With `bounds` (B, N), the scan also raises each bound in place to
+    the best dot product of its row and query. A row that the filter hides keeps its bound.
 
     >>> found = scan(torch.tensor([[[1.0, 0.0]]]), torch.tensor([[2.0, 9.0], [3.0, 9.0]]), 1, None)
     >>> found.rows.tolist(), found.scores.tolist()
@@ -35,14 +35,16 @@ def scan(
     def scan_stretch(begin: int, end: int) -> None:
         best = RunningBest(min(n, end - begin))
         for first in range(begin, end, rows_per_block):
-            block = table[first : min(first + rows_per_block, end)].to(flat.dtype)  # (n, d)
+            last = min(first + rows_per_block, end)
+            block = table[first:last].to(flat.dtype)  # (n, d)
             scores = flat @ block.T  # (B * V, n)
             by_query = scores.view(num_queries, num_vectors, len(block))  # (B, V, n)
             if row_filter is not None:
                 row_filter.hide(by_query, first)
-            if visit is not None:
-                visit(by_query, first)
-            best.update(scores, torch.arange(first, first + len(block), device=scores.device))
+            if bounds is not None and num_vectors:
+                own = bounds[:, first:last]  # (B, n)
+                torch.maximum(own, by_query.amax(dim=1), out=own)
+            best.update(scores, torch.arange(first, last, device=scores.device))
         best_of[begin] = best.result()  # (B * V, <= n)
 
     rows_per_stretch = max(rows_per_block, math.ceil(len(table) / torch.get_num_threads()))
