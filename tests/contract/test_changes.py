@@ -20,7 +20,6 @@ from railsearch import (
     Combined,
     DotProduct,
     Index,
-    IndexFolderError,
     InvalidInputError,
     ItemBatch,
     NotEnoughItemsError,
@@ -28,6 +27,7 @@ from railsearch import (
     RailsearchError,
     TwoPass,
 )
+from railsearch.foundation.errors import StorageError
 from railsearch.index import building, changes
 from railsearch.similarity import Similarity
 from tests.support.similarities import make_similarity
@@ -351,7 +351,7 @@ def test_an_index_that_came_into_being_meanwhile_is_not_replaced(tmp_path: Path)
         Index.build(DotProduct(dim=DIM), **arguments(FIRST), path=tmp_path / "index").close()
         yield batch({40: 1, 41: 2})
 
-    with pytest.raises(IndexFolderError, match=r"index cannot be made \(.*not empty\)"):
+    with pytest.raises(StorageError, match=r"index cannot be created \(.*not empty\)"):
         Index.build(DotProduct(dim=DIM), batches(), path=tmp_path / "index")
     with Index.open(tmp_path / "index") as index:
         assert index.ids.tolist() == list(FIRST)

@@ -14,6 +14,7 @@ from pathlib import Path
 import pytest
 
 from railsearch import Index, IndexFolderError
+from railsearch.foundation.errors import StorageError
 from railsearch.index import changes
 from tests.support.faults.model import FIRST, Change, read_content, stray_files
 from tests.support.faults.steps import WRITES, watched
@@ -76,7 +77,7 @@ def test_full_at_every_write_of_a_change(folder: Path, tmp_path: Path, change: C
                 try:
                     change.apply(index)
                     is_done = True
-                except IndexFolderError as error:
+                except StorageError as error:
                     is_done, message = False, str(error)
             if is_done:
                 assert set(failed) <= {"ftruncate"}  # the name of the holder is all that is missing from LOCK
@@ -88,7 +89,7 @@ def test_full_at_every_write_of_a_change(folder: Path, tmp_path: Path, change: C
             else:
                 assert str(target) in message
                 assert "free some space" in message
-                assert "The version before is as it was" in message
+                assert "The version before is unchanged" in message
                 assert index.version == 1
                 assert stray_files(target) == []  # what was written for nothing takes no room
             assert read_content(index) == (change.applied(expected) if is_done else expected)
@@ -110,7 +111,7 @@ def test_full_at_every_write_of_a_build(tmp_path: Path, say: Callable) -> None:
     for step in itertools.count(0, 1 if IS_FULL else 7):
         target = tmp_path / f"{step}" / "index"
         target.parent.mkdir()
-        with full_from(step) as failed, contextlib.suppress(IndexFolderError):
+        with full_from(step) as failed, contextlib.suppress(StorageError):
             FIRST.build(target).close()
             assert not failed
         if not failed:
@@ -156,7 +157,7 @@ def test_a_really_full_disk(small_disk: Path, say: Callable) -> None:
                 try:
                     change.apply(index)
                     is_done = True
-                except IndexFolderError as error:
+                except StorageError as error:
                     is_done, message = False, str(error)
                 if not is_done:
                     assert str(target) in message
@@ -184,7 +185,7 @@ def test_a_build_on_a_really_full_disk(small_disk: Path) -> None:
         try:
             FIRST.build(target).close()
             break
-        except IndexFolderError as error:
+        except StorageError as error:
             message = str(error)
         assert "No space left on device" in message
         assert [path.name for path in small_disk.iterdir()] == ["ballast"]
@@ -233,13 +234,13 @@ def test_a_folder_that_may_only_be_read(open_place: Path, change: Change) -> Non
     with without(0o222, *everything), as_nobody(), Index.open(target) as index:
         assert read_content(index) == FIRST.rows()
         assert index.verify().is_intact
-        with pytest.raises(IndexFolderError, match=f"{target}/LOCK cannot be written .Permission denied.; check perm"):
+        with pytest.raises(StorageError, match=f"{target}/LOCK cannot be written .Permission denied.; check perm"):
             change.apply(index)
         assert read_content(index) == FIRST.rows()
     (target / "LOCK").touch()
     (target / "LOCK").chmod(0o666)
     with without(0o222, *everything), as_nobody(), Index.open(target) as index:
-        with pytest.raises(IndexFolderError, match=f"{target} cannot be written .Permission denied.*; check permissio"):
+        with pytest.raises(StorageError, match=f"{target} cannot be written .Permission denied.*; check permissio"):
             change.apply(index)
         assert read_content(index) == FIRST.rows()
     with Index.open(target) as index:
@@ -265,9 +266,9 @@ def test_a_place_where_nothing_may_be_built(open_place: Path) -> None:
         with (
             without(permission, open_place / "closed"),
             as_nobody(),
-            pytest.raises(IndexFolderError, match=r"index cannot be made \(Permission denied\); check permissions"),
+            pytest.raises(StorageError, match=r"index cannot be created \(Permission denied\); check permissions"),
         ):
             FIRST.build(open_place / "closed" / "index")
     FIRST.build(open_place / "closed" / "index").close()
-    with pytest.raises(IndexFolderError, match=r"CURRENT/index cannot be made"):
+    with pytest.raises(StorageError, match=r"CURRENT/index cannot be created"):
         FIRST.build(open_place / "closed" / "index" / "CURRENT" / "index")

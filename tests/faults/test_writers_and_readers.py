@@ -192,7 +192,7 @@ def test_a_pinned_version_is_not_changed_behind_its_back(folder: Path, monkeypat
     with Index.open(folder) as writer, Index.open(folder, version=1) as pinned:
         real = WriterLock.held
 
-        def held(lock: WriterLock, purpose: str) -> contextlib.AbstractContextManager[None]:
+        def held(lock: WriterLock, purpose: str) -> contextlib.AbstractContextManager[Callable[[], None]]:
             monkeypatch.setattr(WriterLock, "held", real)
             writer.remove([0])  # just before the lock is taken
             return real(lock, purpose)
@@ -299,7 +299,7 @@ def test_searches_while_the_same_index_changes(folder: Path) -> None:
 
 
 def test_who_asks_whether_the_lock_is_held_is_in_nobodys_way(folder: Path) -> None:
-    lock = WriterLock(folder / "LOCK")
+    lock = WriterLock(folder)
     is_over = threading.Event()
 
     def ask() -> None:

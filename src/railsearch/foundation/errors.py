@@ -9,6 +9,7 @@ RailsearchError
 │   └── IndexLockedError     another writer is at work on it
 ├── DataFolderError          (also a ValueError) a folder of prepared data that is absent, damaged, foreign or cannot be
 │                            written
+├── StorageError             (also an OSError) the disk refused a write: full, read-only or failing
 ├── DownloadError            (also an OSError) a download that failed, or is not the file that was expected
 ├── MissingExtraError        (also an ImportError) an optional dependency that is not installed
 ├── EngineError              (also a RuntimeError) a first-stage engine that failed or broke its contract
@@ -46,6 +47,13 @@ class IndexLockedError(IndexFolderError):
 
 class DataFolderError(RailsearchError, ValueError):
     """A folder of prepared data that is absent, damaged, foreign or cannot be written."""
+
+
+class StorageError(RailsearchError, OSError):
+    """The disk refused a write: it is full, read-only or failing, or permission is missing.
+
+    The folder that was to be written is unchanged, or missing if it was new.
+    """
 
 
 class DownloadError(RailsearchError, OSError):

@@ -9,6 +9,7 @@ import uuid
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
+from io import FileIO
 from pathlib import Path
 
 import xxhash
@@ -30,16 +31,22 @@ class FileEntry:
 
 
 def describe(path: Path) -> FileEntry:
-    """Size and checksum of a file; xxh3 runs at the speed of memory, so that it can be checked at every open.
+    """Return size and checksum of a file."""
+    with path.open("rb", buffering=0) as file:
+        return describe_open(file)
 
-    Read and not mapped: where a disk fails under a map, the process is killed.
+
+def describe_open(file: FileIO) -> FileEntry:
+    """Return size and checksum of a file that is open at its start.
+
+    xxh3 runs at the speed of memory, so every open of a folder can afford it. The file is read and not mapped: if a
+    disk fails under a map, the process is killed.
     """
     digest, size = xxhash.xxh3_128(), 0
     chunk = memoryview(bytearray(BYTES_PER_CHUNK))
-    with path.open("rb", buffering=0) as file:
-        while count := file.readinto(chunk):
-            digest.update(chunk[:count])
-            size += count
+    while count := file.readinto(chunk):
+        digest.update(chunk[:count])
+        size += count
     return FileEntry(size, digest.hexdigest())
 
 

@@ -15,6 +15,7 @@ from railsearch.index.metadata import Metadata, as_metadata, fit_columns, stack
 from railsearch.index.segment import Segment
 from railsearch.kernels import compute_item_parts
 from railsearch.similarity import ItemParts, QueryParts, Similarity
+from railsearch.similarity.fingerprints import leave_unnamed
 
 SEGMENT_BYTES = 2**28
 """How much of a big build is held in memory before it is written as a segment."""
@@ -41,11 +42,15 @@ class Piece:
 
 
 def prepare_similarity(similarity: Similarity) -> Similarity:
-    """A copy that scores and does not train, in the precision that scores are computed in."""
+    """Return a copy that scores and does not train, in the precision that scores are computed in.
+
+    Only the index may reach it: the parts that it computes carry no fingerprint.
+    """
     similarity = copy.deepcopy(similarity).train(False)
     for parameter in similarity.parameters():
         parameter.requires_grad_(False)
         parameter.data = parameter.data.to(torch.promote_types(parameter.dtype, torch.float32))
+    leave_unnamed(similarity)
     return similarity
 
 

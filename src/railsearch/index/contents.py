@@ -1,6 +1,7 @@
 """What an index holds, in memory or in a folder, and the changes that can be made to it."""
 
 import contextlib
+import copy
 import dataclasses
 import threading
 from collections.abc import Callable, Iterator, Mapping, Sequence, Sized
@@ -9,22 +10,22 @@ from pathlib import Path
 from torch import Tensor
 
 from railsearch.folders.similarity_folder import fingerprint
-from railsearch.foundation.errors import IndexFolderError, InvalidInputError
+from railsearch.foundation.errors import IndexFolderError, InvalidInputError, RailsearchError, StorageError
 from railsearch.foundation.files import new_folder
 from railsearch.foundation.progress import counting
 from railsearch.foundation.results import ItemBatch, ItemBatches
 from railsearch.index.building import Items, SeenIds, SegmentBuilder, prepare_similarity
 from railsearch.index.changes import Keep, compacted, with_added, without_ids
 from railsearch.index.corpus import Corpus, Precision
-from railsearch.index.engines import Engine
+from railsearch.index.engines import Engine, check_choice
 from railsearch.index.metadata import fit_columns
 from railsearch.index.segment import Segment
 from railsearch.index.storage import Snapshot, Store
-from railsearch.similarity import Similarity
+from railsearch.similarity import Similarity, check_similarity
 
 
-class Collection:
-    """A corpus that changes from version to version; a search holds on to the corpus that it began with."""
+class Contents:
+    """A corpus that changes from version to version; a search keeps the corpus that it began with."""
 
     def __init__(
         self,
@@ -43,11 +44,12 @@ class Collection:
         """What made the embeddings, where the builder said so."""
         self.version = 1 if snapshot is None else snapshot.manifest.version
         self.tuned: Mapping[str, str] = {} if snapshot is None else snapshot.manifest.tuned
-        """The strategy that was chosen for each k and engine, both as text; see `tuned_for`."""
+        """The strategy that was chosen for each k and engine, both as text."""
         self._store = store
         self._snapshot = snapshot
         self._is_pinned = is_pinned
         self._changing = threading.RLock()
+        self._public_similarity: Similarity | None = None
 
     @classmethod
     def build(
@@ -60,10 +62,14 @@ class Collection:
         metadata: object,
         precision: Precision,
         engine: Engine | None,
-        source: Mapping[str, str],
+        source: Mapping[str, str] | None,
         show_progress: bool | None,
-    ) -> "Collection":
-        """Build in memory, or in a folder that is there whole or not at all."""
+    ) -> "Contents":
+        """Build in memory, or in a folder that is complete or missing."""
+        check_similarity(similarity)
+        if engine is not None:
+            check_choice(engine).check_available(similarity.component_dim)
+        source = _checked_source(source)
         if path is not None:
             fingerprint(similarity)  # can it be saved at all?
             with _making(path):
@@ -89,14 +95,16 @@ class Collection:
         return cls.open(path, engine=engine)
 
     @classmethod
-    def open(cls, path: Path, *, version: int | None = None, engine: Engine | None = None) -> "Collection":
+    def open(cls, path: Path, *, version: int | None = None, engine: Engine | None = None) -> "Contents":
         """Open a version of a folder, the newest if none is named."""
+        if engine is not None:
+            check_choice(engine).check_available()
         store = Store(path)
         snapshot = store.read(version)
         if engine is not None:
             engine.check_available(snapshot.similarity.component_dim)
         return cls(
-            corpus=Corpus.build(prepare_similarity(snapshot.similarity), snapshot.segments, engine),
+            corpus=Corpus.build(snapshot.similarity, snapshot.segments, engine),
             models=snapshot.manifest.models,
             source=snapshot.manifest.source,
             store=store,
@@ -108,6 +116,42 @@ class Collection:
     def path(self) -> Path | None:
         """The folder, or None in memory."""
         return None if self._store is None else self._store.path
+
+    @property
+    def similarity(self) -> Similarity:
+        """A copy for others: nothing that is done to it reaches the one that searches, and its parts are named."""
+        with self._changing:
+            if self._public_similarity is None:
+                self._public_similarity = copy.deepcopy(self.corpus.similarity)
+            return self._public_similarity
+
+    @property
+    def fingerprint(self) -> str:
+        """The fingerprint of the similarity; raises InvalidInputError for a kind that only its author knows."""
+        return self.models[0] if self.models else fingerprint(self.corpus.similarity)
+
+    def tuned_strategy(self, k: int) -> str | None:
+        """Return the strategy that was chosen for a k with this engine, as text."""
+        return self.tuned.get(_tuned_for(k, self.corpus.engine))
+
+    def describe(self) -> dict[str, int | str | list[str] | None]:
+        """Return a summary by name."""
+        corpus, frame, similarity = self.corpus, self.corpus.frame, self.corpus.similarity
+        pairs = f"{similarity.num_query_components} x {similarity.num_item_components} x {similarity.component_dim}"
+        return {
+            "path": None if self.path is None else str(self.path),
+            "version": self.version,
+            "items": len(corpus.ids),
+            "removed": len(corpus) - len(corpus.ids),
+            "segments": len(corpus.segments),
+            "precision": str(corpus.segments[0].parts.components.dtype).removeprefix("torch."),
+            "bytes": sum(segment.num_bytes for segment in corpus.segments),
+            "similarity": f"{type(similarity).__name__} {pairs}",
+            "fingerprint": self.models[0] if self.models else None,
+            "metadata": [] if frame is None else frame.columns,
+            "source": [f"{name}: {value}" for name, value in self.source.items()],
+            "tuned": [f"{wanted}: {strategy}" for wanted, strategy in self.tuned.items()],
+        }
 
     def put(self, items: Items, ids: object, *, metadata: object, replaces: bool, show_progress: bool | None) -> None:
         """Add items; with `replaces`, in the place of those that have their ids."""
@@ -152,17 +196,16 @@ class Collection:
 
     def remember(self, k: int, strategy: str) -> None:
         """Keep the strategy that was chosen for a k with this engine, as text."""
-        self._commit("tune", lambda segments, keep: segments, tuned={tuned_for(k, self.corpus.engine): strategy})
+        self._commit("tune", lambda segments, keep: segments, tuned={_tuned_for(k, self.corpus.engine): strategy})
 
     def refresh(self) -> bool:
         """Move on to the newest version; says whether there was a newer one."""
         if self._store is None:
             return False
         with self._changing:
-            before = self.version
+            snapshot = self._store.read(known=self._snapshot)
             self._is_pinned = False
-            self._take(self._store.read(known=self._snapshot))
-            return self.version != before
+            return self._take(snapshot)
 
     def close(self) -> None:
         """Let go of the version that is open, so that it may be collected."""
@@ -199,25 +242,39 @@ class Collection:
             writer.commit(change(writer.segments, writer.keep), tuned={**writer.base.tuned, **tuned})
         self._take(self._store.read(known=self._snapshot))
 
-    def _take(self, snapshot: Snapshot) -> None:
-        if snapshot.manifest.version == self.version:
+    def _take(self, snapshot: Snapshot) -> bool:
+        """Search a snapshot from now on; return whether it differs from the one before.
+
+        Versions of equal number can differ, if the folder was restored from a copy and changed again.
+        """
+        before = self._snapshot
+        if before is not None and snapshot.manifest == before.manifest:
             snapshot.lock.release()
-            return
+            return False
         self.corpus = Corpus.build(self.corpus.similarity, snapshot.segments, self.corpus.engine)
         self.tuned = snapshot.manifest.tuned
         self.version = snapshot.manifest.version
-        before, self._snapshot = self._snapshot, snapshot
+        self._snapshot = snapshot
         if before is not None:
             before.lock.release()
+        return True
 
     def _builder(self, on_rows: Callable[[int], None]) -> SegmentBuilder:
         dtype = self.corpus.segments[0].parts.components.dtype
         return SegmentBuilder(self.corpus.similarity, dtype=dtype, models=self.models, on_rows=on_rows)
 
 
-def tuned_for(k: int, engine: Engine) -> str:
-    """What a choice of strategy holds for: with another engine it would find other items, and cost something else."""
+def _tuned_for(k: int, engine: Engine) -> str:
+    """Return the key of a tuned strategy: with another engine it would find other items, at another cost."""
     return f"k = {k}, {engine.key}"
+
+
+def _checked_source(source: object) -> dict[str, str]:
+    if source is None:
+        return {}
+    if not isinstance(source, Mapping) or not all(isinstance(text, str) for pair in source.items() for text in pair):
+        raise InvalidInputError(f"source is {source!r}; give a mapping of text to text.")
+    return dict(source)
 
 
 def _count(items: object) -> int | None:
@@ -254,7 +311,9 @@ def _new_index(target: Path) -> Iterator[Path]:
 def _making(target: Path) -> Iterator[None]:
     try:
         yield
+    except RailsearchError:
+        raise
     except OSError as error:
-        raise IndexFolderError(
-            f"{target} cannot be made ({error.strerror}); check permissions and disk, or choose another path."
+        raise StorageError(
+            f"{target} cannot be created ({error.strerror}); check permissions and disk, or choose another path."
         ) from error

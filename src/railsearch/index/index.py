@@ -3,46 +3,38 @@
 from collections.abc import Mapping
 from pathlib import Path
 from types import TracebackType
-from typing import TYPE_CHECKING, Self
+from typing import TYPE_CHECKING, NoReturn, Self
 
 import torch
 from torch import Tensor
 
-from railsearch.folders.similarity_folder import fingerprint
-from railsearch.foundation.errors import InvalidInputError, NotEnoughItemsError
+from railsearch.foundation.errors import InvalidInputError
 from railsearch.foundation.inputs import (
     ArrayLike,
     as_choice,
     as_embeddings,
     as_integers,
     as_path,
-    as_tensor,
     as_user_ids,
     check_count,
     check_positive,
 )
-from railsearch.foundation.results import NO_ITEM, Explanation, SearchResult
-from railsearch.index.building import (
-    Items,
-    check_parts,
-    one_query,
-)
-from railsearch.index.contents import Collection, tuned_for
+from railsearch.foundation.results import Explanation, SearchResult
+from railsearch.index import searching
+from railsearch.index.building import Items
+from railsearch.index.contents import Contents
 from railsearch.index.corpus import Corpus, Precision
-from railsearch.index.engines import Engine, check_choice
-from railsearch.index.filters import Allow, Exclude, make_filter
+from railsearch.index.engines import Engine
+from railsearch.index.filters import Allow, Exclude
 from railsearch.index.storage import Store, Verification
-from railsearch.index.strategies import BruteForce, Found, Strategy
-from railsearch.index.strategy_text import format_strategy, parse_strategy
+from railsearch.index.strategies import Strategy
+from railsearch.index.strategy_text import format_strategy
 from railsearch.index.tuning import TuningReport, tune
 from railsearch.kernels import compute_query_parts, plain_arithmetic
-from railsearch.similarity import QueryParts, Similarity, check_similarity
+from railsearch.similarity import QueryParts, Similarity
 
 if TYPE_CHECKING:
     from polars import DataFrame
-
-QUERIES_PER_BATCH = 32
-"""Queries searched at once, so that one value for each query and item is never too many."""
 
 
 class Index:
@@ -62,8 +54,8 @@ class Index:
     [[30]]
     """
 
-    def __init__(self, *, collection: Collection) -> None:
-        self._collection = collection
+    def __init__(self, *, contents: Contents) -> None:
+        self._contents = contents
 
     @classmethod
     @plain_arithmetic()
@@ -101,11 +93,8 @@ class Index:
                 the index for those who make queries.
             show_progress: a progress bar; by default on a terminal only.
         """
-        check_similarity(similarity)
-        if engine is not None:
-            check_choice(engine).check_available(similarity.component_dim)
         return cls(
-            collection=Collection.build(
+            contents=Contents.build(
                 similarity,
                 items,
                 ids,
@@ -113,7 +102,7 @@ class Index:
                 metadata=metadata,
                 precision=as_choice(Precision, precision, name="precision"),
                 engine=engine,
-                source=_checked_source(source),
+                source=source,
                 show_progress=show_progress,
             )
         )
@@ -132,19 +121,17 @@ class Index:
         """
         if version is not None:
             check_count(version, name="version")
-        if engine is not None:
-            check_choice(engine).check_available()
-        return cls(collection=Collection.open(as_path(path), version=version, engine=engine))
+        return cls(contents=Contents.open(as_path(path), version=version, engine=engine))
 
     @property
     def similarity(self) -> Similarity:
-        """The copy of the similarity that this index was built with; not to be changed."""
-        return self._corpus.similarity
+        """A copy of the similarity that this index was built with; changes to it do not reach the index."""
+        return self._contents.similarity
 
     @property
     def fingerprint(self) -> str:
         """The fingerprint of the similarity that this index was built with."""
-        return fingerprint(self.similarity)
+        return self._contents.fingerprint
 
     @property
     def ids(self) -> Tensor:
@@ -154,17 +141,17 @@ class Index:
     @property
     def version(self) -> int:
         """Counts changes: the first version is 1."""
-        return self._collection.version
+        return self._contents.version
 
     @property
     def path(self) -> Path | None:
         """The folder, or None for an index in memory."""
-        return self._collection.path
+        return self._contents.path
 
     @property
     def source(self) -> dict[str, str]:
         """What made the embeddings, as `build` was told."""
-        return dict(self._collection.source)
+        return dict(self._contents.source)
 
     @property
     def num_segments(self) -> int:
@@ -183,32 +170,15 @@ class Index:
         return None if frame is None else frame[self._corpus.rows.cpu().numpy()]
 
     def describe(self) -> dict[str, int | str | list[str] | None]:
-        """What there is to know about this index, in words and numbers."""
-        corpus = self._corpus
-        frame = corpus.frame
-        similarity = corpus.similarity
-        pairs = f"{similarity.num_query_components} x {similarity.num_item_components} x {similarity.component_dim}"
-        return {
-            "path": None if self.path is None else str(self.path),
-            "version": self.version,
-            "items": len(self),
-            "removed": self.num_removed,
-            "segments": self.num_segments,
-            "precision": str(corpus.segments[0].parts.components.dtype).removeprefix("torch."),
-            "bytes": sum(segment.num_bytes for segment in corpus.segments),
-            "similarity": f"{type(similarity).__name__} {pairs}",
-            "fingerprint": self._collection.models[0] if self._collection.models else None,
-            "metadata": [] if frame is None else frame.columns,
-            "source": [f"{name}: {value}" for name, value in self._collection.source.items()],
-            "tuned": [f"{wanted}: {strategy}" for wanted, strategy in self._collection.tuned.items()],
-        }
+        """Return a summary of this index by name: its path, version, counts, similarity, metadata and settings."""
+        return self._contents.describe()
 
     def __len__(self) -> int:
         return len(self._corpus.ids)
 
     def __repr__(self) -> str:
         where = "" if self.path is None else f", version {self.version} of {self.path}"
-        return f"Index({len(self)} items, {type(self.similarity).__name__}{where})"
+        return f"Index({len(self)} items, {type(self._corpus.similarity).__name__}{where})"
 
     def __enter__(self) -> Self:
         return self
@@ -218,9 +188,15 @@ class Index:
     ) -> None:
         self.close()
 
+    def __reduce__(self) -> NoReturn:
+        where = "save it" if self.path is None else f"pass its path {str(self.path)!r}"
+        raise InvalidInputError(
+            f"an Index can be neither pickled nor copied; {where}, and open it there with Index.open(path)."
+        )
+
     def close(self) -> None:
-        """Let go of the version that is open, so that it may be collected; forgetting the index does so too."""
-        self._collection.close()
+        """Release the version that is open, so that cleanup may remove it; deleting the index does so too."""
+        self._contents.close()
 
     @plain_arithmetic()
     def search(
@@ -250,31 +226,9 @@ class Index:
             pad: what to do where exclude and allow leave a query fewer than k items: raise an error, or with `True`
                 fill up with id -1 and score minus infinity.
         """
-        k = check_count(k, name="k")
-        corpus = self._corpus  # a commit during this search does not change what it sees
-        num_items = len(corpus.ids)
-        if k > num_items:
-            raise NotEnoughItemsError(f"k is {k} but the index holds {num_items} items; ask for k <= {num_items}.")
-        if strategy is None:
-            tuned = self._collection.tuned.get(tuned_for(k, corpus.engine))
-            strategy = BruteForce() if tuned is None else parse_strategy(tuned)
-        if isinstance(strategy, type) or not isinstance(strategy, Strategy):
-            raise InvalidInputError(f"strategy is {strategy!r}; give a strategy such as BruteForce().")
-        if isinstance(queries, QueryParts):
-            if user_ids is not None:
-                raise InvalidInputError("user_ids was given with ready parts; give them to query_parts instead.")
-            check_parts(queries, one_query(corpus.similarity), name="query", models=self._collection.models)
-        else:
-            queries = as_embeddings(queries, name="queries", shape=corpus.similarity.query_shape)
-        users = None if user_ids is None else as_user_ids(user_ids, count=len(queries))
-        row_filter = make_filter(corpus, exclude, allow, num_queries=len(queries), k=k, pad=pad)
-        batches = []
-        for first in range(0, max(1, len(queries)), QUERIES_PER_BATCH):
-            last = first + QUERIES_PER_BATCH
-            query_parts = _query_parts(corpus, queries[first:last], None if users is None else users[first:last])
-            own_filter = None if row_filter is None else row_filter.of_queries(first, last)
-            batches.append(strategy.find_rows(corpus, query_parts, k, own_filter))
-        return _result(corpus, batches)
+        return searching.search(
+            self._contents, queries, k, strategy=strategy, exclude=exclude, allow=allow, user_ids=user_ids, pad=pad
+        )
 
     @plain_arithmetic()
     def add(
@@ -293,7 +247,7 @@ class Index:
             metadata: a table with the columns that the index has.
             show_progress: a progress bar; by default on a terminal only.
         """
-        self._collection.put(items, ids, metadata=metadata, replaces=False, show_progress=show_progress)
+        self._contents.put(items, ids, metadata=metadata, replaces=False, show_progress=show_progress)
 
     @plain_arithmetic()
     def upsert(
@@ -312,7 +266,7 @@ class Index:
             metadata: a table with the columns that the index has.
             show_progress: a progress bar; by default on a terminal only.
         """
-        self._collection.put(items, ids, metadata=metadata, replaces=True, show_progress=show_progress)
+        self._contents.put(items, ids, metadata=metadata, replaces=True, show_progress=show_progress)
 
     def remove(self, ids: ArrayLike, *, missing_ok: bool = False) -> None:
         """Remove items; durable once this returns. Their room on disk is freed by `compact`.
@@ -326,7 +280,7 @@ class Index:
             raise InvalidInputError(f"ids has shape {tuple(gone.shape)}; give a flat list of ids.")
         if not len(gone):
             return
-        self._collection.remove(torch.unique(gone), missing_ok=missing_ok)
+        self._contents.remove(torch.unique(gone), missing_ok=missing_ok)
 
     def compact(self) -> None:
         """Write all items anew, in the order of their ids, without those that were removed.
@@ -334,7 +288,7 @@ class Index:
         Searches get faster where there were many additions or removals. The versions before stay for a while: disk
         space is freed as they are collected, with the next changes.
         """
-        self._collection.compact()
+        self._contents.compact()
 
     def prepare_engine(self) -> None:
         """Open or build all tables of the engine now, so that no search has to wait for one.
@@ -347,7 +301,7 @@ class Index:
 
     def refresh(self) -> bool:
         """Move on to the newest version; says whether there was a newer one."""
-        return self._collection.refresh()
+        return self._contents.refresh()
 
     def verify(self) -> Verification:
         """Read every file of every version that is kept, and list what is wrong."""
@@ -388,18 +342,19 @@ class Index:
             user_ids: one a query, where the similarity has a user table.
         """
         k = check_count(k, name="k")
-        queries = as_embeddings(sample_queries, name="sample_queries", shape=self.similarity.query_shape)
+        corpus = self._corpus
+        queries = as_embeddings(sample_queries, name="sample_queries", shape=corpus.similarity.query_shape)
         users = None if user_ids is None else as_user_ids(user_ids, count=len(queries))
         report = tune(
             lambda part, strategy: self.search(part, k, strategy),
-            compute_query_parts(self.similarity, queries.to(self._corpus.like), users),
+            compute_query_parts(corpus.similarity, queries.to(corpus.like), users),
             k=k,
             num_items=len(self),
-            max_n=self._corpus.engine.max_n,
+            max_n=corpus.engine.max_n,
             target_recall=check_positive(target_recall, name="target_recall"),
             confidence=check_positive(confidence, name="confidence"),
         )
-        self._collection.remember(k, format_strategy(report.chosen))
+        self._contents.remember(k, format_strategy(report.chosen))
         return report
 
     @plain_arithmetic()
@@ -411,58 +366,8 @@ class Index:
             item_id: an item of this index.
             user_id: where the similarity has a user table.
         """
-        item_id = check_count(item_id, name="item_id", minimum=0)
-        corpus = self._corpus
-        rows = corpus.rows_of(torch.tensor([min(item_id, 2**63 - 1)]))  # (1,) or none
-        if not len(rows):
-            raise InvalidInputError(f"item_id is {item_id}, which is not among the {len(self)} items of this index.")
-        similarity = corpus.similarity
-        queries = as_embeddings(as_tensor(query, "query")[None], name="query", shape=similarity.query_shape)
-        users = None if user_id is None else as_user_ids([user_id], count=1)
-        found = similarity.compare(_query_parts(corpus, queries, users), corpus[rows].to(corpus.like.dtype))
-        shape = (similarity.num_query_components, similarity.num_item_components)
-        return Explanation(
-            item_id=item_id,
-            score=float(found.scores[0, 0]),
-            component_scores=found.component_scores[0, 0].view(shape),
-            gate_weights=found.gate_weights[0, 0].view(shape),
-        )
+        return searching.explain(self._corpus, query, item_id, user_id=user_id)
 
     @property
     def _corpus(self) -> Corpus:
-        return self._collection.corpus
-
-
-def _query_parts(corpus: Corpus, queries: Tensor | QueryParts, user_ids: Tensor | None) -> QueryParts:
-    like = corpus.like
-    if isinstance(queries, QueryParts):
-        return QueryParts(queries.components.to(like), None if queries.gate is None else queries.gate.to(like))
-    users = None if user_ids is None else user_ids.to(like.device)
-    return corpus.similarity.query_parts(queries.to(like), user_ids=users)
-
-
-def _result(corpus: Corpus, batches: list[Found]) -> SearchResult:
-    scores = torch.cat([found.scores for found in batches])  # (B, K)
-    rows = torch.cat([found.rows for found in batches])  # (B, K)
-
-    def lookup(ids: Tensor) -> "DataFrame":
-        frame = corpus.frame  # read from disk now, if nobody has asked for it before
-        assert frame is not None
-        return frame[corpus.rows[torch.searchsorted(corpus.ids, ids)].cpu().numpy()]
-
-    # Scores are finite, so that minus infinity only stands where exclude and allow left nothing to give.
-    return SearchResult(
-        ids=corpus.row_ids[rows].masked_fill(scores == -torch.inf, NO_ITEM),
-        scores=scores.to(torch.float32),
-        ceiling=torch.cat([found.ceiling for found in batches]).to(torch.float32),
-        num_scored=torch.cat([found.num_scored for found in batches]),
-        lookup=lookup if corpus.has_metadata else None,
-    )
-
-
-def _checked_source(source: object) -> dict[str, str]:
-    if source is None:
-        return {}
-    if not isinstance(source, Mapping) or not all(isinstance(text, str) for pair in source.items() for text in pair):
-        raise InvalidInputError(f"source is {source!r}; give a mapping of text to text.")
-    return dict(source)
+        return self._contents.corpus

@@ -2,8 +2,9 @@
 
 import io
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Self
 
 import numpy as np
 import torch
@@ -19,29 +20,51 @@ RESERVED = ("query", "rank", "id", "score")
 """Columns that a table of results has of its own."""
 
 
-class Metadata:
-    """The columns of one segment's items: a table, or the Arrow file it is read from when it is first needed.
+@dataclass(frozen=True, slots=True, eq=False)
+class _ArrowFile:
+    """An Arrow file in memory, and the number of rows that it must have."""
 
-    The file is mapped at once, so that it can still be read when its version has been collected.
+    content: "np.ndarray[tuple[int], np.dtype[np.uint8]]"  # (bytes,)
+    path: Path
+    num_rows: int
+
+    def read(self) -> "DataFrame":
+        """Read the table; its header is compared with the expected rows first, for a small file can unpack to many."""
+        import polars as pl  # noqa: PLC0415  (importing railsearch stays cheap)
+
+        content = self.content.tobytes()
+        try:
+            num_rows = pl.scan_ipc(io.BytesIO(content)).select(pl.len()).collect().item()
+            if num_rows != self.num_rows:
+                raise IndexFolderError(
+                    f"{self.path} has {num_rows} rows but its segment has {self.num_rows}; restore it from a copy."
+                )
+            return pl.read_ipc(content)
+        except (OSError, pl.exceptions.PolarsError, pl.exceptions.PanicException) as error:
+            raise IndexFolderError(f"{self.path} cannot be read ({error}); restore it from a copy.") from error
+
+
+class Metadata:
+    """The columns of one segment's items: a table, or a mapped Arrow file that is read when it is first needed.
+
+    The file is mapped at once, so that it can still be read after the cleanup of its version.
     """
 
-    def __init__(self, source: "DataFrame | Path") -> None:
-        self._source = np.memmap(source, dtype=np.uint8, mode="r") if isinstance(source, Path) else source
+    def __init__(self, source: "DataFrame | _ArrowFile") -> None:
+        self._source = source
+
+    @classmethod
+    def from_file(cls, content: "np.ndarray[tuple[int], np.dtype[np.uint8]]", *, path: Path, num_rows: int) -> Self:
+        """Take the content of an Arrow file that must have `num_rows` rows."""
+        return cls(_ArrowFile(content, path, num_rows))
 
     @property
     def frame(self) -> "DataFrame":
         """The table, one row for each item."""
         source = self._source  # looked at once: another thread may be reading it too
-        if not isinstance(source, np.memmap):
-            return source
-        import polars as pl  # noqa: PLC0415  (importing railsearch stays cheap)
-
-        try:
-            frame = pl.read_ipc(source.tobytes())
-        except (OSError, pl.exceptions.PolarsError) as error:
-            raise IndexFolderError(f"{source.filename} cannot be read ({error}); restore it from a copy.") from error
-        self._source = frame
-        return frame
+        if isinstance(source, _ArrowFile):
+            source = self._source = source.read()
+        return source
 
     def of_rows(self, rows: Tensor) -> "DataFrame":
         """The table of some rows (n,), in their order."""

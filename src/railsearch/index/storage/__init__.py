@@ -1,7 +1,10 @@
-"""The index on disk: immutable segments under checksummed manifests; nothing lost, nothing silently wrong."""
+"""The index on disk: immutable segments under checksummed manifests."""
 
 from railsearch.index.storage.lock import WriterLock
 from railsearch.index.storage.manifest import Manifest, SegmentEntry
-from railsearch.index.storage.store import Snapshot, Store, Verification, Writer
+from railsearch.index.storage.reading import Snapshot
+from railsearch.index.storage.store import Store
+from railsearch.index.storage.verification import Verification
+from railsearch.index.storage.writer import Writer
 
 __all__ = ["Manifest", "SegmentEntry", "Snapshot", "Store", "Verification", "Writer", "WriterLock"]

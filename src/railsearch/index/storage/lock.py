@@ -1,57 +1,88 @@
-"""One writer at a time, and no version taken away from under a reader; both by locks that die with their process."""
+"""Locks of an index folder: one writer at a time, and no version is removed while it is read.
+
+The kernel holds the locks, so they end with their process.
+"""
 
 import contextlib
 import datetime as dt
+import errno
 import fcntl
 import os
 import platform
 import weakref
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
-from railsearch.foundation.errors import IndexFolderError, IndexLockedError
+from railsearch.foundation.errors import IndexFolderError, IndexLockedError, StorageError
+from railsearch.foundation.safe_files import NotRegularError, open_inside, read_open, remove_inside
+
+LOCK = "LOCK"
 
 
 class WriterLock:
-    """The LOCK file of an index folder; it says who holds it."""
+    """The LOCK file of an index folder; it names its holder."""
 
-    def __init__(self, path: Path) -> None:
-        self._path = path
+    def __init__(self, folder: Path) -> None:
+        self._folder = folder
+        self._path = folder / LOCK
 
     @contextlib.contextmanager
-    def held(self, purpose: str) -> Iterator[None]:
-        """Hold the lock, or say who does."""
+    def held(self, purpose: str) -> Iterator[Callable[[], None]]:
+        """Hold the lock, or raise an error that names who does.
+
+        Gives a function that raises if another folder has taken the place of this one since.
+        """
         try:
-            descriptor = os.open(self._path, os.O_RDWR | os.O_CREAT, 0o644)
+            descriptor = open_inside(self._folder, LOCK, os.O_RDWR | os.O_CREAT)
+        except NotRegularError as error:
+            raise IndexFolderError(f"{self._path} cannot be used: {error.strerror}; remove it.") from error
         except OSError as error:
-            raise IndexFolderError(f"{self._path} cannot be written ({error.strerror}); check permissions.") from error
+            raise StorageError(f"{self._path} cannot be written ({error.strerror}); check permissions.") from error
         try:
             self._take(descriptor)
-            started = dt.datetime.now(dt.UTC).isoformat(timespec="seconds")
-            with contextlib.suppress(OSError):  # on a full disk only the name of the holder is missing
-                os.ftruncate(descriptor, 0)
-                holder = f"process {os.getpid()} on {platform.node()} ({purpose}, {started})"
-                os.pwrite(descriptor, holder.encode(), 0)
-            yield
+            self._check_place(descriptor)
+            self._write_holder(descriptor, purpose)
+            yield lambda: self._check_place(descriptor)
         finally:
             os.close(descriptor)
 
     def _take(self, descriptor: int) -> None:
         try:
             while not _has_locked(descriptor, fcntl.LOCK_EX):
-                # Readers who ask whether it is held share it for a moment; only a writer keeps it from being shared.
+                # Readers that ask whether it is held share it for a moment; only a writer keeps it from being shared.
                 if not _has_locked(descriptor, fcntl.LOCK_SH):
-                    holder = os.pread(descriptor, 1024, 0).decode(errors="replace").strip() or "another process"
-                    raise IndexLockedError(f"{self._path.parent} is being changed by {holder}; wait until it is done.")
+                    holder = _printable(os.pread(descriptor, 256, 0)) or "another process"
+                    raise IndexLockedError(f"{self._folder} is being changed by {holder}; wait until it is done.")
         except OSError as error:
-            raise IndexFolderError(
-                f"{self._path} cannot be locked ({error.strerror}); put the index on a disk that knows flock."
+            raise StorageError(
+                f"{self._path} cannot be locked ({error.strerror}); put the index on a disk that supports flock."
             ) from error
 
-    def is_held(self) -> bool:
-        """Whether somebody is writing just now."""
+    def _check_place(self, descriptor: int) -> None:
+        """Check that the file that is locked is still the one at this path."""
         try:
-            descriptor = os.open(self._path, os.O_RDONLY)
+            is_same = os.path.samestat(os.fstat(descriptor), self._path.lstat())
+        except FileNotFoundError:
+            is_same = False
+        if not is_same:
+            raise IndexFolderError(
+                f"{self._folder} was replaced by another folder while it was being changed; open it again with "
+                "Index.open."
+            )
+
+    def _write_holder(self, descriptor: int, purpose: str) -> None:
+        if os.fstat(descriptor).st_nlink > 1:
+            return  # a hard link: it is a file of somebody else too
+        started = dt.datetime.now(dt.UTC).isoformat(timespec="seconds")
+        with contextlib.suppress(OSError):  # on a full disk only the name of the holder is missing
+            os.ftruncate(descriptor, 0)
+            holder = f"process {os.getpid()} on {platform.node()} ({purpose}, {started})"
+            os.pwrite(descriptor, holder.encode(), 0)
+
+    def is_held(self) -> bool:
+        """Return whether somebody is writing now."""
+        try:
+            descriptor = open_inside(self._folder, LOCK)
         except OSError:
             return False
         try:
@@ -61,41 +92,45 @@ class WriterLock:
 
 
 class ReaderLock:
-    """Keeps a manifest, and so all that it names, from being collected, until it is released or forgotten."""
+    """A shared lock on a manifest: until it is released or forgotten, cleanup keeps every file that it names."""
 
-    def __init__(self, path: Path) -> None:
-        """Raises FileNotFoundError where the manifest is gone, or goes just now."""
-        self._descriptor = os.open(path, os.O_RDONLY)
+    def __init__(self, folder: Path, name: str) -> None:
+        """Raises FileNotFoundError if the manifest does not exist, or is being removed."""
+        self._descriptor = open_inside(folder, name)
         self.release = weakref.finalize(self, os.close, self._descriptor)
         try:
             fcntl.flock(self._descriptor, fcntl.LOCK_SH)
-            state = os.fstat(self._descriptor)
-            if state.st_nlink == 0:
-                raise FileNotFoundError(path)
-            self.content = os.pread(self._descriptor, state.st_size, 0)
-            """The whole manifest, from the very file that is locked."""
+            if os.fstat(self._descriptor).st_nlink == 0:
+                raise FileNotFoundError(errno.ENOENT, os.strerror(errno.ENOENT), str(folder / name))
+            self.content = read_open(self._descriptor, folder / name)
+            """The complete manifest, from the very file that is locked."""
         except BaseException:
             self.release()
             raise
 
 
-def remove_if_unread(path: Path) -> bool:
-    """Remove a manifest unless somebody reads its version."""
+def remove_if_unread(folder: Path, name: str) -> bool:
+    """Remove a manifest unless somebody reads its version; return whether it is gone."""
     try:
-        descriptor = os.open(path, os.O_RDONLY)
+        descriptor = open_inside(folder, name)
     except FileNotFoundError:
         return True
     try:
         if not _has_locked(descriptor, fcntl.LOCK_EX):
             return False
-        path.unlink(missing_ok=True)
+        remove_inside(folder, name)
     finally:
         os.close(descriptor)
     return True
 
 
+def _printable(content: bytes) -> str:
+    text = content.decode(errors="replace").strip()
+    return "".join(letter if letter.isprintable() else "?" for letter in text)
+
+
 def _has_locked(descriptor: int, kind: int) -> bool:
-    """Lock a file at once, or say that somebody else has."""
+    """Lock a file without waiting; return False if somebody else holds it."""
     try:
         fcntl.flock(descriptor, kind | fcntl.LOCK_NB)
     except BlockingIOError:

@@ -1,7 +1,8 @@
-"""What one version of an index is made of, as a small file that proves itself."""
+"""The manifest: a small sealed file that lists everything one version of an index consists of."""
 
 import hashlib
 import json
+import math
 import re
 from dataclasses import asdict, dataclass, field, fields
 from types import GenericAlias
@@ -11,9 +12,13 @@ from railsearch.foundation.errors import IndexFolderError
 from railsearch.foundation.files import FileEntry
 
 FORMAT = "railsearch.index"
-FORMAT_VERSION = 1
-FILE_NAME = re.compile(r"(segments|tombstones|metadata|similarity)/[A-Za-z0-9][A-Za-z0-9._-]*")
-
+FORMAT_VERSION = 2
+SIMILARITY_FILES = ("similarity/config.json", "similarity/model.safetensors")
+CHECKSUM = re.compile(r"[0-9a-f]{32}")
+FINGERPRINT = re.compile(r"[0-9a-f]{64}")
+IDENTIFIER = re.compile(r"[0-9a-f]{32}")
+TOMBSTONES = re.compile(r"tombstones/([0-9a-f]{32})-[0-9]{8,18}\.safetensors")
+LARGEST_COUNT = 2**62
 
 Entry = TypeVar("Entry", "FileEntry", "SegmentEntry", "Manifest")
 
@@ -22,15 +27,19 @@ class SealBrokenError(Exception):
     """The first line is not the checksum of the rest."""
 
 
+class _Refused(Exception):  # noqa: N818  (never leaves this module)
+    """A manifest states something that cannot be true."""
+
+
 @dataclass(frozen=True, slots=True)
 class SegmentEntry:
-    """A segment, by its name and what its files do not say themselves."""
+    """One segment: its name, and the values that its files do not hold themselves."""
 
     name: str
     num_rows: int
     longest: float
     tombstones: str | None
-    """File with the rows that are no longer live."""
+    """The file that lists the rows that are no longer live."""
     has_metadata: bool
 
     @property
@@ -45,13 +54,15 @@ class SegmentEntry:
 class Manifest:
     """One version of an index: its segments, and every file with its size and checksum."""
 
+    birth: str
+    """A random id that `build` draws: another index at the same path has another one."""
     version: int
     parent: int | None
     created_at: str
     fingerprint: str
-    """Of the similarity in this folder."""
+    """The fingerprint of the similarity in this folder."""
     models: tuple[str, ...]
-    """Fingerprints of the models whose parts are taken: that one, and the one it was given as."""
+    """Fingerprints of the models whose parts are accepted: that one, and the one that `build` was given."""
     precision: str
     num_items: int
     segments: tuple[SegmentEntry, ...]
@@ -59,21 +70,21 @@ class Manifest:
     tuned: dict[str, str]
     """The strategy that `tune` chose for each k and engine, as text."""
     source: dict[str, str] = field(default_factory=dict)
-    """What made the embeddings, where the builder said so."""
+    """What made the embeddings, if the builder said so."""
 
     def encode(self) -> bytes:
-        """The manifest as the bytes of a file."""
+        """Return the content of the manifest file."""
         body = {"format": FORMAT, "format_version": FORMAT_VERSION, **asdict(self)}
         return seal(json.dumps(body, indent=1) + "\n")
 
     @classmethod
     def decode(cls, content: bytes, path: object) -> "Manifest":
-        """Read what `encode` wrote; refuse what is damaged, foreign or newer."""
+        """Read the content of a manifest file; refuse one that is damaged, foreign, newer or inconsistent."""
         try:
             body = json.loads(unseal(content))
         except (SealBrokenError, ValueError, RecursionError) as error:
             raise IndexFolderError(
-                f"{path} is damaged: its checksum does not hold; restore it from a copy, or open another version "
+                f"{path} is damaged: its checksum does not match; restore it from a copy, or open another version "
                 "with Index.open(path, version=...)."
             ) from error
         if not isinstance(body, dict) or body.pop("format", None) != FORMAT:
@@ -82,33 +93,34 @@ class Manifest:
         if found != FORMAT_VERSION:
             raise IndexFolderError(
                 f"{path} has format version {found} but this railsearch reads {FORMAT_VERSION}; "
-                "install the railsearch that wrote it."
+                "open it with the railsearch that wrote it, or build the index again."
             )
         try:
-            body["segments"] = tuple(_made(SegmentEntry, entry) for entry in body["segments"])
-            body["files"] = {name: _made(FileEntry, entry) for name, entry in body["files"].items()}
-            body["models"] = tuple(map(str, body["models"]))
-            body["tuned"] = {k: str(strategy) for k, strategy in body["tuned"].items()}
-            body["source"] = {key: str(value) for key, value in body.get("source", {}).items()}
-            manifest = _made(cls, body)
-        except (TypeError, KeyError, AttributeError) as error:
-            raise IndexFolderError(f"{path} lacks what a manifest needs ({error}); restore it from a copy.") from error
-        if not manifest.segments:
-            raise IndexFolderError(f"{path} names no segment; restore it from a copy.")
-        for name in (*manifest.files, *(file for segment in manifest.segments for file in segment.files)):
-            if name not in manifest.files or not FILE_NAME.fullmatch(name):
-                raise IndexFolderError(f"{path} names {name!r}, which is no file of an index; restore it from a copy.")
+            body["segments"] = tuple(_as_entry(SegmentEntry, entry) for entry in body["segments"])
+            body["files"] = {name: _as_entry(FileEntry, entry) for name, entry in body["files"].items()}
+            body["models"] = tuple(body["models"])
+            manifest = _as_entry(cls, body)
+            _check_texts(manifest)
+            _check_segments(manifest)
+            _check_files(manifest)
+        except (TypeError, KeyError, AttributeError, _Refused) as error:
+            raise IndexFolderError(f"{path} is not a valid manifest ({error}); restore it from a copy.") from error
         return manifest
 
 
 def segment_file(name: str) -> str:
-    """Where a segment's tensors are."""
+    """Return the name of the file of a segment's tensors."""
     return f"segments/{name}.safetensors"
 
 
 def metadata_file(name: str) -> str:
-    """Where a segment's metadata is."""
+    """Return the name of the file of a segment's metadata."""
     return f"metadata/{name}.arrow"
+
+
+def tombstones_file(name: str, version: int) -> str:
+    """Return the name of the file that lists a segment's removed rows as of a version."""
+    return f"tombstones/{name}-{version:08d}.safetensors"
 
 
 def seal(body: str) -> bytes:
@@ -117,18 +129,66 @@ def seal(body: str) -> bytes:
 
 
 def unseal(content: bytes) -> str:
-    """Give the text after the first line, if that is its checksum."""
+    """Return the text after the first line; raises SealBrokenError unless that line is its checksum."""
     first, _, rest = content.partition(b"\n")
     if first != hashlib.sha256(rest).hexdigest().encode():
         raise SealBrokenError
     return rest.decode()
 
 
-def _made(kind: type[Entry], values: dict[str, object]) -> Entry:
-    """What JSON gave as one of the classes above; a TypeError where a value is missing or of another type."""
+def _as_entry(kind: type[Entry], values: dict[str, object]) -> Entry:
+    """Build one of the classes above from JSON; raises TypeError if a value is missing or of another type."""
     made = kind(**values)  # type: ignore[arg-type]
     for known in fields(made):
         wanted, value = known.type, getattr(made, known.name)
         if not isinstance(value, wanted.__origin__ if isinstance(wanted, GenericAlias) else wanted):  # type: ignore[arg-type]
+            raise TypeError(f"{known.name} is {value!r:.80}")
+        if isinstance(value, bool) != (wanted is bool):
             raise TypeError(f"{known.name} is {value!r}")
+        if isinstance(value, int) and not 0 <= value <= LARGEST_COUNT:
+            raise TypeError(f"{known.name} is {value!r:.80}")
     return made
+
+
+def _check_texts(manifest: Manifest) -> None:
+    if not IDENTIFIER.fullmatch(manifest.birth):
+        raise _Refused(f"birth is {manifest.birth!r:.80}")
+    for name in (manifest.fingerprint, *manifest.models):
+        if not FINGERPRINT.fullmatch(name):  # a TypeError if it is not text
+            raise _Refused(f"{name!r:.80} is not a fingerprint")
+    if manifest.fingerprint not in manifest.models:
+        raise _Refused("models does not name the fingerprint of the similarity")
+    for texts in (manifest.tuned, manifest.source):
+        if not all(isinstance(value, str) for value in texts.values()):
+            raise _Refused("tuned or source holds a value that is not text")
+
+
+def _check_segments(manifest: Manifest) -> None:
+    if not manifest.segments:
+        raise _Refused("it names no segment")
+    if len({segment.name for segment in manifest.segments}) < len(manifest.segments):
+        raise _Refused("it names a segment twice")
+    if len({segment.has_metadata for segment in manifest.segments}) > 1:
+        raise _Refused("some segments have metadata and some have not")
+    for segment in manifest.segments:
+        if not IDENTIFIER.fullmatch(segment.name):
+            raise _Refused(f"it names {segment.name!r:.80}, which is not the name of a segment")
+        if not (math.isfinite(segment.longest) and segment.longest >= 0):
+            raise _Refused(f"longest of segment {segment.name} is {segment.longest}")
+        if segment.tombstones is not None:
+            found = TOMBSTONES.fullmatch(segment.tombstones)
+            if found is None or found[1] != segment.name:
+                raise _Refused(f"it names {segment.tombstones!r:.80}, which is not a file of segment {segment.name}")
+
+
+def _check_files(manifest: Manifest) -> None:
+    """Check that the files are exactly those that the segments and the similarity consist of."""
+    needed = {*SIMILARITY_FILES, *(file for segment in manifest.segments for file in segment.files)}
+    differing = sorted(needed ^ set(manifest.files))
+    if differing:
+        state = "does not list" if differing[0] in needed else "lists"
+        remark = "which it needs" if differing[0] in needed else "which is not a file of this version"
+        raise _Refused(f"it {state} {differing[0]!r:.80}, {remark}")
+    for name, entry in manifest.files.items():
+        if not CHECKSUM.fullmatch(entry.checksum):
+            raise _Refused(f"the checksum of {name} is {entry.checksum!r:.80}")

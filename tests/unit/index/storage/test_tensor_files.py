@@ -6,7 +6,7 @@ import pytest
 import safetensors.torch
 import torch
 
-from railsearch.index.storage.segment_files import DTYPES, describe, map_tensors, write_tensors
+from railsearch.index.storage.tensor_files import DTYPES, describe, map_tensors, write_tensors
 
 
 @pytest.fixture
@@ -24,8 +24,8 @@ def tensors() -> dict[str, torch.Tensor]:
 def test_safetensors_reads_what_is_written(tensors: dict[str, torch.Tensor], tmp_path: Path) -> None:
     entry = write_tensors(tmp_path / "tensors.safetensors", tensors)
     assert entry == describe(tmp_path / "tensors.safetensors")
-    for read in (safetensors.torch.load_file, map_tensors):
-        found = read(tmp_path / "tensors.safetensors")
+    path = tmp_path / "tensors.safetensors"
+    for found in (safetensors.torch.load_file(path), map_tensors(tmp_path, path.name)):
         assert set(found) == set(tensors)
         for name, tensor in tensors.items():
             assert found[name].dtype == tensor.dtype
@@ -35,14 +35,14 @@ def test_safetensors_reads_what_is_written(tensors: dict[str, torch.Tensor], tmp
 def test_what_safetensors_writes_is_read(tensors: dict[str, torch.Tensor], tmp_path: Path) -> None:
     written = {name: tensor.contiguous() for name, tensor in tensors.items()}
     safetensors.torch.save_file(written, tmp_path / "tensors.safetensors", metadata={"by": "safetensors"})
-    found = map_tensors(tmp_path / "tensors.safetensors")
+    found = map_tensors(tmp_path, "tensors.safetensors")
     assert all(torch.equal(found[name], tensor) for name, tensor in tensors.items())
     assert set(found) == set(tensors)
 
 
 def test_a_mapped_file_cannot_be_written_to(tmp_path: Path) -> None:
     entry = write_tensors(tmp_path / "tensors.safetensors", {"ids": torch.arange(9)})
-    map_tensors(tmp_path / "tensors.safetensors")["ids"].zero_()
+    map_tensors(tmp_path, "tensors.safetensors")["ids"].zero_()
     assert describe(tmp_path / "tensors.safetensors") == entry
 
 

@@ -1,0 +1,108 @@
+"""One search from its arguments to its result: checks, batches of queries, and rows that become ids."""
+
+from typing import TYPE_CHECKING
+
+import torch
+from torch import Tensor
+
+from railsearch.foundation.errors import InvalidInputError, NotEnoughItemsError
+from railsearch.foundation.inputs import ArrayLike, as_embeddings, as_tensor, as_user_ids, check_count
+from railsearch.foundation.results import NO_ITEM, Explanation, SearchResult
+from railsearch.index.building import check_parts, one_query
+from railsearch.index.contents import Contents
+from railsearch.index.corpus import Corpus
+from railsearch.index.filters import Allow, Exclude, make_filter
+from railsearch.index.strategies import BruteForce, Found, Strategy
+from railsearch.index.strategy_text import parse_strategy
+from railsearch.similarity import QueryParts
+
+if TYPE_CHECKING:
+    from polars import DataFrame
+
+QUERIES_PER_BATCH = 32
+"""Queries searched at once, so that one value for each query and item is never too many."""
+
+
+def search(
+    contents: Contents,
+    queries: ArrayLike | QueryParts,
+    k: int,
+    *,
+    strategy: Strategy | None,
+    exclude: Exclude,
+    allow: Allow,
+    user_ids: ArrayLike | None,
+    pad: bool,
+) -> SearchResult:
+    """Find the k best items of each query; see `Index.search`."""
+    k = check_count(k, name="k")
+    corpus = contents.corpus  # a commit during this search does not change what it sees
+    num_items = len(corpus.ids)
+    if k > num_items:
+        raise NotEnoughItemsError(f"k is {k} but the index holds {num_items} items; ask for k <= {num_items}.")
+    if strategy is None:
+        tuned = contents.tuned_strategy(k)
+        strategy = BruteForce() if tuned is None else parse_strategy(tuned)
+    if isinstance(strategy, type) or not isinstance(strategy, Strategy):
+        raise InvalidInputError(f"strategy is {strategy!r}; give a strategy such as BruteForce().")
+    if isinstance(queries, QueryParts):
+        if user_ids is not None:
+            raise InvalidInputError("user_ids was given with ready parts; give them to query_parts instead.")
+        check_parts(queries, one_query(corpus.similarity), name="query", models=contents.models)
+    else:
+        queries = as_embeddings(queries, name="queries", shape=corpus.similarity.query_shape)
+    users = None if user_ids is None else as_user_ids(user_ids, count=len(queries))
+    row_filter = make_filter(corpus, exclude, allow, num_queries=len(queries), k=k, pad=pad)
+    batches = []
+    for first in range(0, max(1, len(queries)), QUERIES_PER_BATCH):
+        last = first + QUERIES_PER_BATCH
+        query_parts = _query_parts(corpus, queries[first:last], None if users is None else users[first:last])
+        own_filter = None if row_filter is None else row_filter.of_queries(first, last)
+        batches.append(strategy.find_rows(corpus, query_parts, k, own_filter))
+    return _result(corpus, batches)
+
+
+def explain(corpus: Corpus, query: ArrayLike, item_id: int, *, user_id: int | None) -> Explanation:
+    """Return the component scores and gate weights behind one score; see `Index.explain`."""
+    item_id = check_count(item_id, name="item_id", minimum=0)
+    rows = corpus.rows_of(torch.tensor([min(item_id, 2**63 - 1)]))  # (1,) or none
+    if not len(rows):
+        raise InvalidInputError(f"item_id is {item_id}, which is not among the {len(corpus.ids)} items of this index.")
+    similarity = corpus.similarity
+    queries = as_embeddings(as_tensor(query, "query")[None], name="query", shape=similarity.query_shape)
+    users = None if user_id is None else as_user_ids([user_id], count=1)
+    found = similarity.compare(_query_parts(corpus, queries, users), corpus[rows].to(corpus.like.dtype))
+    shape = (similarity.num_query_components, similarity.num_item_components)
+    return Explanation(
+        item_id=item_id,
+        score=float(found.scores[0, 0]),
+        component_scores=found.component_scores[0, 0].view(shape),
+        gate_weights=found.gate_weights[0, 0].view(shape),
+    )
+
+
+def _query_parts(corpus: Corpus, queries: Tensor | QueryParts, user_ids: Tensor | None) -> QueryParts:
+    like = corpus.like
+    if isinstance(queries, QueryParts):
+        return QueryParts(queries.components.to(like), None if queries.gate is None else queries.gate.to(like))
+    users = None if user_ids is None else user_ids.to(like.device)
+    return corpus.similarity.query_parts(queries.to(like), user_ids=users)
+
+
+def _result(corpus: Corpus, batches: list[Found]) -> SearchResult:
+    scores = torch.cat([found.scores for found in batches])  # (B, K)
+    rows = torch.cat([found.rows for found in batches])  # (B, K)
+
+    def lookup(ids: Tensor) -> "DataFrame":
+        frame = corpus.frame  # read from disk now, if nobody has asked for it before
+        assert frame is not None
+        return frame[corpus.rows[torch.searchsorted(corpus.ids, ids)].cpu().numpy()]
+
+    # Scores are finite, so minus infinity stands only where exclude and allow left no item.
+    return SearchResult(
+        ids=corpus.row_ids[rows].masked_fill(scores == -torch.inf, NO_ITEM),
+        scores=scores.to(torch.float32),
+        ceiling=torch.cat([found.ceiling for found in batches]).to(torch.float32),
+        num_scored=torch.cat([found.num_scored for found in batches]),
+        lookup=lookup if corpus.has_metadata else None,
+    )

@@ -1,0 +1,190 @@
+"""Opens one version of an index: every file is checked, then mapped into memory."""
+
+import dataclasses
+from collections.abc import Callable, Iterable
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TypeVar
+
+from railsearch.folders.similarity_folder import load_similarity
+from railsearch.foundation.errors import FingerprintError, IndexFolderError, ModelFolderError, RailsearchError
+from railsearch.foundation.files import FileEntry
+from railsearch.foundation.safe_files import describe_inside, size_inside
+from railsearch.index.building import one_item, prepare_similarity
+from railsearch.index.segment import Segment
+from railsearch.index.storage.lock import ReaderLock
+from railsearch.index.storage.manifest import SIMILARITY_FILES, Manifest, SegmentEntry
+from railsearch.index.storage.segment_files import read_segment
+from railsearch.index.storage.validation import ItemForm, check_segment
+from railsearch.similarity import Similarity
+
+SIMILARITY = "similarity"
+CHECKING_THREADS = 4
+
+Given = TypeVar("Given")
+Done = TypeVar("Done")
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Snapshot:
+    """One version, open for reading for as long as this is kept."""
+
+    manifest: Manifest
+    similarity: Similarity
+    """A copy that only scores, as `prepare_similarity` returns it."""
+    segments: tuple[Segment, ...]
+    lock: ReaderLock
+
+
+def open_version(folder: Path, manifest: Manifest, lock: ReaderLock, known: Snapshot | None) -> Snapshot:
+    """Check the files of a version and map them; what is open in `known`, and is the same here, is not read again.
+
+    The size of every file is checked, even if it is open: a process that reads a mapped file beyond an end that has
+    moved is killed.
+    """
+    if known is not None:
+        check_same_index(folder, manifest, known.manifest)
+    checked = {} if known is None else known.manifest.files
+
+    def check(name: str) -> None:
+        check_file(folder, name, manifest.files[name], has_content=checked.get(name) != manifest.files[name])
+
+    _for_each(check, manifest.files)
+    is_known_model = all(checked.get(name) == manifest.files[name] for name in SIMILARITY_FILES)
+    similarity = known.similarity if known is not None and is_known_model else _read_similarity(folder, manifest)
+    form = _item_form(folder, similarity, manifest)
+    opened = _reusable(known, manifest)
+
+    def open_segment(entry: SegmentEntry) -> Segment:
+        found = opened.get(entry.name)
+        if found is not None and found.has_same_rows:
+            return found.segment
+        fresh = map_segment(folder, entry)
+        if found is None:
+            _check_mapped(folder, fresh, form)
+            return fresh
+        # Only the removed rows differ. The tables that engines have built do not depend on them.
+        return dataclasses.replace(found.segment, is_live=fresh.is_live)
+
+    segments = tuple(_for_each(open_segment, manifest.segments))
+    num_items = sum(len(segment) if segment.is_live is None else int(segment.is_live.sum()) for segment in segments)
+    if num_items != manifest.num_items:
+        raise IndexFolderError(
+            f"version {manifest.version} of {folder} has {num_items} items but its manifest says "
+            f"{manifest.num_items}; restore the folder from a copy."
+        )
+    return Snapshot(manifest, similarity, segments, lock)
+
+
+def check_same_index(folder: Path, found: Manifest, known: Manifest) -> None:
+    """Refuse a version of another index than the one that is open, which was built at the same path since."""
+    if found.birth != known.birth or found.fingerprint != known.fingerprint:
+        raise IndexFolderError(
+            f"{folder} was rebuilt: index {known.birth} is open but index {found.birth} is there now; "
+            "open it again with Index.open."
+        )
+
+
+def check_file(folder: Path, name: str, entry: FileEntry, *, has_content: bool = True) -> None:
+    """Check the size of a file, and with `has_content` its checksum; raises IndexFolderError."""
+    path = folder / name
+    try:
+        found = (
+            describe_inside(folder, name, expected_size=entry.size)
+            if has_content
+            else FileEntry(size_inside(folder, name), entry.checksum)
+        )
+    except FileNotFoundError as error:
+        raise IndexFolderError(f"{path} is missing; restore it from a copy.") from error
+    except OSError as error:
+        raise unreadable(path, error) from error
+    if found.size != entry.size:
+        raise IndexFolderError(
+            f"{path} has {found.size} bytes but should have {entry.size}: it was truncated or replaced; "
+            "restore it from a copy."
+        )
+    if found != entry:
+        raise IndexFolderError(f"{path} is damaged: its checksum does not match; restore it from a copy.")
+
+
+def check_sizes(folder: Path, manifest: Manifest) -> None:
+    """Check the sizes of files that are mapped, before they are read again."""
+    for name, entry in manifest.files.items():
+        check_file(folder, name, entry, has_content=False)
+
+
+def map_segment(folder: Path, entry: SegmentEntry) -> Segment:
+    """Map one segment into memory; its files were checked before."""
+    try:
+        return read_segment(folder, entry)
+    except RailsearchError:
+        raise
+    except (OSError, KeyError, ValueError, RuntimeError, IndexError, TypeError, RecursionError) as error:
+        raise _bad_segment(folder, entry.name, error) from error
+
+
+def _check_mapped(folder: Path, segment: Segment, form: ItemForm) -> None:
+    """Check the relations between the values of a segment."""
+    try:
+        check_segment(segment, form)
+    except (ValueError, RuntimeError) as error:
+        raise _bad_segment(folder, segment.name, error) from error
+
+
+def unreadable(path: Path, error: OSError) -> IndexFolderError:
+    """Return the error for a file that the operating system does not let us read."""
+    return IndexFolderError(f"{path} cannot be read ({error.strerror}); check permissions and disk.")
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class _Opened:
+    """A segment that is open, and whether the same rows of it are removed in the version to be opened."""
+
+    segment: Segment
+    has_same_rows: bool
+
+
+def _reusable(known: Snapshot | None, manifest: Manifest) -> dict[str, _Opened]:
+    """Return by name the open segments whose files, except for the removed rows, are the same in the manifest."""
+    found: dict[str, _Opened] = {}
+    if known is None:
+        return found
+    entries = {entry.name: entry for entry in manifest.segments}
+    same = {name for name, entry in manifest.files.items() if known.manifest.files.get(name) == entry}
+    for segment, entry in zip(known.segments, known.manifest.segments, strict=True):
+        new = entries.get(entry.name)
+        if new is None or dataclasses.replace(new, tombstones=entry.tombstones) != entry:
+            continue
+        if all(file in same for file in entry.files if file != entry.tombstones):
+            has_same_rows = new.tombstones == entry.tombstones and (new.tombstones is None or new.tombstones in same)
+            found[entry.name] = _Opened(segment, has_same_rows)
+    return found
+
+
+def _read_similarity(folder: Path, manifest: Manifest) -> Similarity:
+    try:
+        return prepare_similarity(load_similarity(folder / SIMILARITY, expected_fingerprint=manifest.fingerprint))
+    except FingerprintError:
+        raise
+    except ModelFolderError as error:
+        raise IndexFolderError(str(error)) from error
+
+
+def _item_form(folder: Path, similarity: Similarity, manifest: Manifest) -> ItemForm:
+    try:
+        return ItemForm.of(one_item(similarity), manifest.precision)
+    except ValueError as error:
+        raise IndexFolderError(
+            f"version {manifest.version} of {folder} has precision {manifest.precision!r:.80}, which is unknown; "
+            "restore the folder from a copy."
+        ) from error
+
+
+def _bad_segment(folder: Path, name: str, error: Exception) -> IndexFolderError:
+    return IndexFolderError(f"segment {name} of {folder} cannot be used ({error}); restore the folder from a copy.")
+
+
+def _for_each(work: Callable[[Given], Done], given: Iterable[Given]) -> list[Done]:
+    with ThreadPoolExecutor(CHECKING_THREADS) as pool:
+        return list(pool.map(work, given))

@@ -1,0 +1,90 @@
+"""Relations that hold between the values of a segment, checked when it is opened.
+
+Checksums prove only that files are as their manifest says. A stranger can seal anything, and searches and
+certificates rely on all of this.
+"""
+
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+from railsearch.foundation.inputs import is_finite
+from railsearch.index.corpus import Precision
+from railsearch.index.segment import Segment, lengths
+from railsearch.similarity import ItemParts
+
+VALUES_PER_BLOCK = 2**19
+"""Components that are checked at once: few enough to stay in the cache."""
+ROUNDOFF = 2.0**-22
+"""How far a sum of fp32 values may differ from another order of summation, relative to each term, with room."""
+
+
+@dataclass(frozen=True, slots=True)
+class ItemForm:
+    """Shapes and type of the item side under one similarity."""
+
+    components: tuple[int, ...]
+    """(Px, d)"""
+    gate: tuple[int, ...] | None
+    """(P,)"""
+    dtype: torch.dtype
+
+    @classmethod
+    def of(cls, example: ItemParts, precision: str) -> "ItemForm":
+        """Return the form of items like the example; raises ValueError if the precision is unknown."""
+        kept = Precision(precision)
+        return cls(
+            components=tuple(example.components.shape[1:]),
+            gate=None if example.gate is None else tuple(example.gate.shape[1:]),
+            dtype=example.components.dtype if kept is Precision.FP32 else kept.dtype,
+        )
+
+
+def check_segment(segment: Segment, form: ItemForm) -> None:
+    """Check types, shapes, order of ids and every value; raises ValueError with the first that is wrong.
+
+    One pass over all values: lengths and sums are recomputed, since certificates depend on the longest component.
+    """
+    parts, count = segment.parts, len(segment)
+    _check_tensor("ids", segment.ids, torch.int64, (count,))
+    _check_tensor("components", parts.components, form.dtype, (count, *form.components))
+    if (parts.gate is None) != (form.gate is None):
+        raise ValueError("it has a gate but the similarity has none, or the other way round")
+    if parts.gate is not None and form.gate is not None:
+        _check_tensor("gate", parts.gate, form.dtype, (count, *form.gate))
+    dtype = torch.promote_types(form.dtype, torch.float32)
+    _check_tensor("sums", segment.sums, dtype, (count, form.components[-1]))
+    if count and (int(segment.ids[0]) < 0 or not bool((segment.ids[1:] > segment.ids[:-1]).all())):
+        raise ValueError("its ids are not ascending, or negative")
+    if parts.gate is not None and not is_finite(parts.gate):
+        raise ValueError("its gate has NaN or infinite values")
+    _check_values(segment, dtype)
+
+
+def _check_tensor(name: str, tensor: Tensor, dtype: torch.dtype, shape: tuple[int, ...]) -> None:
+    if tensor.dtype != dtype or tuple(tensor.shape) != shape:
+        raise ValueError(f"{name} is {tensor.dtype} of shape {tuple(tensor.shape)}, but {dtype} {shape} is needed")
+
+
+def _check_values(segment: Segment, dtype: torch.dtype) -> None:
+    """Check that components are finite, and that `longest` and the sums are theirs."""
+    components = segment.parts.components  # (n, Px, d)
+    num_components = components.shape[1]
+    rows_per_block = max(1, VALUES_PER_BLOCK // max(1, components[0].numel() if len(segment) else 1))
+    longest = off = 0.0
+    for first in range(0, len(segment), rows_per_block):
+        block = components[first : first + rows_per_block].to(dtype)  # (b, Px, d)
+        block_longest = float(lengths(block).max())  # NaN and infinity both show in it
+        if not block_longest < torch.inf:
+            raise ValueError("its components have NaN or infinite values")
+        longest = max(longest, block_longest)
+        difference = float(block.sum(dim=1).sub_(segment.sums[first : first + rows_per_block]).abs_().max())
+        if not difference < torch.inf:
+            raise ValueError("its sums have NaN or infinite values")
+        off = max(off, difference)
+    # Written in fp64 by the same function, so all that may differ is the order of a sum.
+    if abs(longest - segment.longest) > 1e-12 * longest:
+        raise ValueError(f"its longest component has length {longest} but the manifest says {segment.longest}")
+    if off > num_components**2 * ROUNDOFF * longest:
+        raise ValueError(f"its sums are off by {off}")

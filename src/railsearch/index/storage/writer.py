@@ -1,0 +1,118 @@
+"""Commits: new files, then a manifest, then CURRENT; durable when the call returns."""
+
+import contextlib
+import datetime as dt
+import errno
+import logging
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from pathlib import Path
+
+from railsearch.foundation.errors import IndexFolderError, RailsearchError, StorageError
+from railsearch.foundation.files import FileEntry, new_file
+from railsearch.foundation.safe_files import NotRegularError
+from railsearch.index.segment import Segment
+from railsearch.index.storage.cleanup import clean_up
+from railsearch.index.storage.manifest import SIMILARITY_FILES, Manifest, SegmentEntry, tombstones_file
+from railsearch.index.storage.places import CURRENT, current_version, find_versions, manifest_file, pointer
+from railsearch.index.storage.reading import map_segment
+from railsearch.index.storage.segment_files import write_segment, write_tombstones
+
+logger = logging.getLogger(__name__)
+
+
+class Writer:
+    """Writes segments as they come, and makes one version of them with a commit."""
+
+    def __init__(
+        self, folder: Path, base: Manifest, segments: tuple[Segment, ...], check_place: Callable[[], None]
+    ) -> None:
+        """Take the version to build upon, and a function that raises if the folder was replaced by another."""
+        self._folder = folder
+        self._files: dict[str, FileEntry] = {}
+        self._check_place = check_place
+        self.base = base
+        self.segments = segments
+
+    def keep(self, segment: Segment) -> Segment:
+        """Write a segment, and return it mapped from disk, so that its memory is free."""
+        self._check_place()
+        with storage_errors(self._folder):
+            self._files |= write_segment(self._folder, segment)
+        return map_segment(self._folder, _entry(segment, tombstones=None))
+
+    def commit(self, segments: Iterable[Segment], tuned: Mapping[str, str] | None = None) -> Manifest:
+        """Make a version of segments, each one that was there or that `keep` returned; durable once this returns."""
+        folder, segments = self._folder, list(segments)
+        self._check_place()
+        with storage_errors(folder):
+            manifest = self._manifest(segments, tuned)
+            with new_file(folder / manifest_file(manifest.version)) as written:
+                written.write_bytes(manifest.encode())
+            self._check_place()
+            try:
+                with new_file(folder / CURRENT) as written:
+                    written.write_bytes(pointer(manifest.version))
+            except OSError as error:
+                if not self.base.version or current_version(folder) != manifest.version:
+                    raise
+                raise StorageError(
+                    f"version {manifest.version} of {folder} is in place, but may not survive a power failure "
+                    f"({error.strerror}); check the disk, and call refresh() to go on."
+                ) from error
+        try:
+            clean_up(folder, find_versions(folder), manifest.version)
+        except (OSError, IndexFolderError) as error:
+            logger.warning("%s: cleanup of old versions failed: %s", folder, error)
+        return manifest
+
+    def _manifest(self, segments: list[Segment], tuned: Mapping[str, str] | None) -> Manifest:
+        """Write which rows are removed, and return the manifest of the next version."""
+        base, version = self.base, self.base.version + 1
+        before = {segment.name: (segment, entry) for segment, entry in zip(self.segments, base.segments, strict=True)}
+        entries = []
+        for segment in segments:
+            old, old_entry = before.get(segment.name, (None, None))
+            tombstones = None if old_entry is None else old_entry.tombstones
+            if segment.is_live is not None and (old is None or old.is_live is not segment.is_live):
+                tombstones = tombstones_file(segment.name, version)
+                self._files[tombstones] = write_tombstones(self._folder / tombstones, segment.is_live)
+            entries.append(_entry(segment, tombstones))
+        files = base.files | self._files
+        needed = (*SIMILARITY_FILES, *(file for entry in entries for file in entry.files))
+        return Manifest(
+            birth=base.birth,
+            version=version,
+            parent=base.version or None,
+            created_at=dt.datetime.now(dt.UTC).isoformat(timespec="seconds"),
+            fingerprint=base.fingerprint,
+            models=base.models,
+            precision=base.precision,
+            num_items=sum(len(segment.live_rows) for segment in segments),
+            segments=tuple(entries),
+            files={name: files[name] for name in needed},
+            tuned=dict(base.tuned if tuned is None else tuned),
+            source=base.source,
+        )
+
+
+@contextlib.contextmanager
+def storage_errors(folder: Path) -> Iterator[None]:
+    """Turn a write that the operating system refused into an error that names the folder and the remedy."""
+    try:
+        yield
+    except RailsearchError:
+        raise
+    except NotRegularError as error:
+        raise IndexFolderError(
+            f"{error.filename} cannot be used: {error.strerror}; restore the folder from a copy."
+        ) from error
+    except OSError as error:
+        remedy = "free some space" if error.errno in {errno.ENOSPC, errno.EDQUOT} else "check permissions and disk"
+        raise StorageError(
+            f"{folder} cannot be written ({error.strerror}: {error.filename or 'a file'}); {remedy} and try again. "
+            "The version before is unchanged."
+        ) from error
+
+
+def _entry(segment: Segment, tombstones: str | None) -> SegmentEntry:
+    return SegmentEntry(segment.name, len(segment), segment.longest, tombstones, segment.metadata is not None)
