@@ -22,6 +22,7 @@ from railsearch.index import (
     Average,
     BruteForce,
     Combined,
+    Engine,
     Index,
     PerComponent,
     Strategy,
@@ -152,6 +153,7 @@ def benchmark_shape(
     seed: int = 0,
     k: int = 100,
     strategies: Sequence[Strategy] = DEFAULT_STRATEGIES,
+    engine: Engine | None = None,
     batch_sizes: Sequence[int] = (32, 1),
     repeats: int = 10,
     has_naive: bool = True,
@@ -164,10 +166,11 @@ def benchmark_shape(
     name = as_choice(ShapeName, name, name="shape")
     _check_run(k, SIZES[name].num_items if num_items is None else num_items, num_queries, batch_sizes, repeats)
     trial = make_shape(name, num_items=k, num_queries=1, sharpness=sharpness, seed=seed)
-    _check_strategies(Index.build(trial.similarity, trial.item_embeddings), trial.query_components, k, strategies)
+    trial_index = Index.build(trial.similarity, trial.item_embeddings, engine=engine)
+    _check_strategies(trial_index, trial.query_components, k, strategies)
     shape = make_shape(name, num_items=num_items, num_queries=num_queries, sharpness=sharpness, seed=seed)
     return run_benchmark(
-        Index.build(shape.similarity, shape.item_embeddings),
+        Index.build(shape.similarity, shape.item_embeddings, engine=engine),
         shape.query_components,
         k=k,
         strategies=strategies,

@@ -18,12 +18,12 @@ from railsearch.benchmark import (
     scale_shape,
 )
 from railsearch.benchmark.strategies import DEFAULT_STRATEGIES
-from railsearch.cli.options import Json
+from railsearch.cli.options import EngineText, Json, chosen_engine
 from railsearch.cli.terminal import print_json, visible
 from railsearch.data import read_queries
 from railsearch.data.synthetic.shapes import DEFAULT_SHARPNESS
 from railsearch.foundation.errors import InvalidInputError
-from railsearch.index import Index, parse_strategies
+from railsearch.index import Flat, Index, parse_strategies
 
 BOLD_FROM = 0.99
 """Hit rates that the paper's Table 3 prints in bold."""
@@ -68,6 +68,7 @@ def bench(
     scaling: Annotated[
         bool, typer.Option("--scaling", help="Time one strategy, by default Average(500), on corpora of growing size.")
     ] = False,
+    engine: EngineText = None,
     plot: Annotated[Path | None, typer.Option(help="Plot hit rate against latency into this .png file.")] = None,
     as_json: Json = False,
 ) -> None:
@@ -90,6 +91,7 @@ def bench(
     chosen = DEFAULT_STRATEGIES if strategies is None else parse_strategies(strategies)
     if plot is not None:
         check_plot(plot)
+    first_stage = chosen_engine(engine)
     show_progress = False if as_json else None
     report: BenchmarkReport | ScalingReport
     if queries is not None:
@@ -97,7 +99,7 @@ def bench(
             raise InvalidInputError("--scaling and --items belong to workloads; omit them for an index folder.")
         embeddings = read_queries(queries)
         report = run_benchmark(
-            Index.open(workload),
+            Index.open(workload, engine=first_stage),
             embeddings,
             k=k,
             strategies=chosen,
@@ -108,8 +110,10 @@ def bench(
     elif Path(workload).is_dir():
         raise InvalidInputError(f"{workload} is a folder; add --queries with its queries, such as users.npy.")
     elif scaling:
-        if plot is not None or (strategies is not None and len(chosen) > 1):
-            raise InvalidInputError("--scaling times one strategy and has no plot; omit --plot and give one strategy.")
+        if plot is not None or engine is not None or (strategies is not None and len(chosen) > 1):
+            raise InvalidInputError(
+                "--scaling times one strategy with a plain scan; omit --plot and --engine, and give one strategy."
+            )
         report = scale_shape(
             workload,
             num_items=items,
@@ -129,6 +133,7 @@ def bench(
             seed=seed,
             k=k,
             strategies=chosen,
+            engine=first_stage,
             repeats=repeats,
             has_naive=naive,
             show_progress=show_progress,
@@ -137,7 +142,8 @@ def bench(
         plot_recall_latency(report, plot)
     if as_json:
         settings = {} if queries is not None else {"sharpness": sharpness, "seed": seed}
-        print_json({"workload": workload, **settings, **report.to_dict()})
+        engine_key = Flat().key if first_stage is None else first_stage.key
+        print_json({"workload": workload, "engine": engine_key, **settings, **report.to_dict()})
         return
     console = Console(highlight=False)
     if not console.is_terminal:
@@ -146,7 +152,8 @@ def bench(
         tell_scaling(report, console)
     else:
         settings_text = "" if queries is not None else f", sharpness {sharpness}, seed {seed}"
-        console.print(f"{visible(workload)}{settings_text}", markup=False)
+        engine_text = "" if first_stage is None else f", engine {first_stage.key}"
+        console.print(f"{visible(workload)}{settings_text}{visible(engine_text)}", markup=False)
         tell_benchmark(report, console)
 
 

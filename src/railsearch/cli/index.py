@@ -9,6 +9,7 @@ import typer
 
 from railsearch.cli.options import (
     EmbeddingColumn,
+    EngineText,
     IdColumn,
     IdsFile,
     IndexFolder,
@@ -16,6 +17,7 @@ from railsearch.cli.options import (
     Json,
     MetadataFile,
     OptionalItemsFile,
+    chosen_engine,
 )
 from railsearch.cli.terminal import make_console, make_summary_table, print_json, visible
 from railsearch.data import read_array, read_items, read_passage_texts
@@ -53,16 +55,23 @@ def build(
     precision: Annotated[Precision, typer.Option(help="Precision of the stored item components.")] = Precision.FP32,
     id_column: IdColumn = "id",
     embedding_column: EmbeddingColumn = "embedding",
+    engine: EngineText = None,
     as_json: Json = False,
 ) -> None:
     """Compute the item side of every item once, and write a new index folder.
 
     Items are read in batches, so they need not fit into memory. An interrupted build leaves no folder behind.
 
+    With --engine, the tables of that engine are built and kept in the folder too, so that the first search with it
+    does not wait for them.
+
     Example: railsearch index build movies.index --model my-model --items movies.parquet --precision fp16
 
     Example: railsearch index build answers.index --model runs/insuranceqa/mol/model --passages answers.jsonl
+
+    Example: railsearch index build movies.index --model my-model --items movies.parquet --engine "Faiss(hnsw)"
     """
+    chosen = chosen_engine(engine)
     if (items is None) == (passages is None):
         raise InvalidInputError("give either --items with embeddings or --passages with texts, not both.")
     if passages is not None:
@@ -75,6 +84,8 @@ def build(
         started = time.perf_counter()
         built = retriever.build_index(texts, index, precision=precision, show_progress=False if as_json else None)
         seconds = time.perf_counter() - started
+        if chosen is not None:
+            Index.open(index, engine=chosen).prepare_engine()
         encoder = retriever.model.encoder
         num_cut = encoder.count_cut(list(texts.values()), Side.PASSAGE)
         encoding = f"{len(texts) / seconds:,.0f} passages a second; {num_cut:,} of them are longer than "
@@ -82,7 +93,8 @@ def build(
         return
     assert items is not None
     batches = read_items(items, ids=ids, metadata=metadata, id_column=id_column, embedding_column=embedding_column)
-    built = Index.build(load_similarity(model), batches, path=index, precision=precision)
+    built = Index.build(load_similarity(model), batches, path=index, precision=precision, engine=chosen)
+    built.prepare_engine()
     _report(built, as_json)
 
 
@@ -131,13 +143,16 @@ def remove(
 
 
 @app.command()
-def compact(index: IndexFolder, as_json: Json = False) -> None:
+def compact(index: IndexFolder, *, engine: EngineText = None, as_json: Json = False) -> None:
     """Rewrite the index without removed items; after many changes, searches become faster.
+
+    With --engine, the tables of that engine are built and kept in the folder too.
 
     Example: railsearch index compact movies.index
     """
-    opened = Index.open(index)
+    opened = Index.open(index, engine=chosen_engine(engine))
     opened.compact()
+    opened.prepare_engine()
     _report(opened, as_json)
 
 

@@ -5,6 +5,8 @@ from typing import Annotated
 
 import typer
 
+from railsearch.index import Engine, parse_engine
+
 Json = Annotated[bool, typer.Option("--json", help="Print one JSON object instead of text.")]
 IndexFolder = Annotated[Path, typer.Argument(help="The index folder.", show_default=False)]
 _items = typer.Option(
@@ -23,3 +25,21 @@ MetadataFile = Annotated[
 ]
 IdColumn = Annotated[str, typer.Option(help="Column with the ids in a table of items.")]
 EmbeddingColumn = Annotated[str, typer.Option(help="Column with the embeddings in a table.")]
+EngineText = Annotated[
+    str | None,
+    typer.Option(
+        "--engine",
+        help="Engine that finds candidates by dot product, such as Faiss(hnsw) or Faiss(ivf, effort=32); "
+        "by default Flat, a plain scan.",
+        show_default=False,
+    ),
+]
+
+
+def chosen_engine(text: str | None) -> Engine | None:
+    """Read the engine that a command was given, and check that it is available here."""
+    if text is None:
+        return None
+    engine = parse_engine(text)
+    engine.check_available()
+    return engine

@@ -11,7 +11,7 @@ from polars import DataFrame
 from rich.console import Console
 from torch import Tensor
 
-from railsearch.cli.options import EmbeddingColumn, IndexFolder, Json
+from railsearch.cli.options import EmbeddingColumn, EngineText, IndexFolder, Json, chosen_engine
 from railsearch.cli.story import heat_map
 from railsearch.cli.terminal import make_console, make_frame_table, print_json
 from railsearch.data import read_queries
@@ -67,6 +67,7 @@ def search(
     ] = False,
     pad: Annotated[bool, typer.Option("--pad", help="Return fewer than k items if --allow leaves fewer.")] = False,
     embedding_column: EmbeddingColumn = "embedding",
+    engine: EngineText = None,
     version: Annotated[int | None, typer.Option(help="Search an older version that is still kept.", min=1)] = None,
     as_json: Json = False,
 ) -> None:
@@ -82,7 +83,7 @@ def search(
     if (queries is None) == (not text):
         raise InvalidInputError("give either --queries with embeddings or --text with a question.")
     chosen = None if strategy is None else parse_strategy(strategy)
-    opened = Index.open(index, version=version)
+    opened = Index.open(index, version=version, engine=chosen_engine(engine))
     embeddings: Tensor | npt.NDArray[np.generic]
     if text:
         embeddings = load_for_index(opened, model).encode_queries(text, show_progress=False)

@@ -4,7 +4,7 @@ from pathlib import Path
 
 from railsearch.folders import register_opener
 from railsearch.index.corpus import Precision
-from railsearch.index.engines import Faiss, Flat
+from railsearch.index.engines import Engine, Faiss, Flat, parse_engine, register_engine
 from railsearch.index.index import Index
 from railsearch.index.storage import Verification
 from railsearch.index.strategies import Adaptive, Average, BruteForce, Combined, PerComponent, Strategy, TwoPass
@@ -16,6 +16,7 @@ __all__ = [
     "Average",
     "BruteForce",
     "Combined",
+    "Engine",
     "Faiss",
     "Flat",
     "Index",
@@ -27,8 +28,10 @@ __all__ = [
     "TwoPass",
     "Verification",
     "format_strategy",
+    "parse_engine",
     "parse_strategies",
     "parse_strategy",
+    "register_engine",
 ]
 
 

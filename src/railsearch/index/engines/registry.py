@@ -26,7 +26,7 @@ def register_engine(kind: Kind) -> Kind:
 
     The class is a dataclass whose settings are text, numbers or booleans.
     """
-    if not hasattr(kind, "__dataclass_fields__") or missing_members(kind):
+    if not hasattr(kind, "__name__") or not hasattr(kind, "__dataclass_fields__") or missing_members(kind):
         raise InvalidInputError(
             f"{kind!r} is not an engine class; give a frozen dataclass that has all members of "
             "railsearch.index.engines.Engine."

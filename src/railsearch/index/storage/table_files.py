@@ -92,8 +92,8 @@ def remove_tables(index_folder: Path, kept_segments: set[str]) -> None:
                 if is_unnamed or name.endswith(TEMPORARY):
                     with contextlib.suppress(FileNotFoundError, IsADirectoryError):
                         os.unlink(name, dir_fd=folder)
-    except FileNotFoundError:
-        return
+    except (FileNotFoundError, NotADirectoryError):
+        return  # there are no tables, or something else has that name
 
 
 @contextlib.contextmanager
