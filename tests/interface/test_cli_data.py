@@ -58,14 +58,14 @@ def test_movielens(folder: Path) -> None:
     assert len(read_prepared("data/ml-1m")) == 3
     described = json.loads(run("info", "data/ml-1m", "--json"))
     assert (described["name"], described["num_items"], described["item_columns"]) == ("ml-1m", 3, ["title", "genres"])
-    with pytest.raises(InvalidInputError, match=r"exists already; choose another, or replace it .*--overwrite"):
+    with pytest.raises(InvalidInputError, match=r"exists already; choose another path or pass overwrite=True"):
         run("prepare", "ml-1m", "--from", folder / "unpacked")
     run("prepare", "ml-1m", "--from", folder / "unpacked", "--overwrite")
 
 
 def test_a_table_of_ones_own(folder: Path) -> None:
     arguments = ["prepare", "shop", "--from", "events.csv", "--user", "customer", "--item", "product"]
-    with pytest.raises(InvalidInputError, match=r"line 5: timestamp 'soon' is no number or ISO date.*--max-bad-rows"):
+    with pytest.raises(InvalidInputError, match=r"line 5: timestamp 'soon' is no number or ISO date.*max_bad_rows=N"):
         run(*arguments, "--timestamp", "when")
     assert not (folder / "data").exists() or not list((folder / "data").iterdir())
     text = run(*arguments, "--timestamp", "when", "--rating", "stars", "--max-bad-rows", 1)
@@ -87,19 +87,19 @@ def test_sequences_and_min_count(folder: Path) -> None:
     assert "none; events are sorted by time" in run("prepare", "lines", "--from", folder / "lines.txt")
     (folder / "more.txt").write_text("1 5 3\n2 5 3\n3 5\n")
     described = json.loads(run("prepare", "more", "--from", "more.txt", "--min-count", 2, "--json"))
-    assert (described["num_users"], described["num_events"], described["num_left_out"]) == (2, 4, 1)
+    assert (described["num_users"], described["num_events"], described["num_dropped"]) == (2, 4, 1)
     assert "1 events of users or items with fewer than 2 events" in run("info", "data/more")
 
 
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
-        (("ml1m",), r"'ml1m' is no published collection \(ml-1m, ml-20m, books\)"),
+        (("ml1m",), r"'ml1m' is no published data set \(ml-1m, ml-20m, books\)"),
         (("ml-20m", "--from", "unpacked"), r"ratings.csv does not exist"),
-        (("books", "--from", "absent"), r"absent is not there; pass the folder of ratings_Books.csv"),
+        (("books", "--from", "absent"), r"absent does not exist; pass the folder of ratings_Books.csv"),
         (("lines", "--from", "lines.txt", "--rating", "stars"), "is a file of sequences, which has no columns"),
-        (("ml-1m", "--from", "unpacked", "--user", "who"), "ml-1m has columns of its own"),
-        (("ml-1m",), "downloaded under the terms of use at https://files.grouplens.org.*--accept-terms"),
+        (("ml-1m", "--from", "unpacked", "--user", "who"), "ml-1m has known columns"),
+        (("ml-1m",), "downloaded under the terms of use at https://files.grouplens.org.*accept_terms=True"),
     ],
 )
 @pytest.mark.usefixtures("folder")
@@ -117,7 +117,7 @@ def test_options_have_limits() -> None:
 def test_damage_is_named(folder: Path) -> None:
     run("prepare", "lines", "--from", folder / "lines.txt")
     (folder / "data" / "lines" / "items.parquet").write_bytes(b"")
-    with pytest.raises(DataFolderError, match=r"items.parquet is damaged: it has 0 bytes"):
+    with pytest.raises(DataFolderError, match=r"items.parquet was changed or damaged after saving: it has 0 bytes"):
         run("info", "data/lines")
     with pytest.raises(DataFolderError, match=r"about.json does not exist"):
         run("info", "unpacked")

@@ -12,6 +12,7 @@ import pytest
 import torch
 
 from railsearch import InvalidInputError, ModelFolderError
+from railsearch.foundation.errors import StorageError
 from railsearch.data import Interactions, leave_last_out
 from railsearch.recommender import Recipe, Recommender, folder
 from tests.support.training_worlds import random_walks, small_recipe
@@ -207,7 +208,7 @@ def test_a_kill_while_saving_leaves_the_old_model(recommender: Recommender, save
 
 def test_a_folder_that_cannot_be_written(recommender: Recommender, tmp_path: Path) -> None:
     (tmp_path / "file").write_text("x")
-    with pytest.raises(ModelFolderError, match=r"cannot be written .* nothing was changed"):
+    with pytest.raises(StorageError, match=r"cannot be written .* nothing was changed"):
         recommender.save(tmp_path / "file" / "model")
 
 

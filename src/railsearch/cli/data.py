@@ -11,8 +11,9 @@ from railsearch import data
 from railsearch.cli.options import Json
 from railsearch.cli.terminal import make_console, make_summary_table, print_json
 from railsearch.data import PUBLISHED, About, Published, TableOptions, TimeUnit
-from railsearch.data.interactions.prepared import check_target
+from railsearch.data.interactions.prepared import FORMAT
 from railsearch.data.interactions.preparing import usual_target
+from railsearch.folders import check_target
 from railsearch.foundation.errors import InvalidInputError
 
 SHOWN_ROWS = 5
@@ -102,7 +103,7 @@ def prepare(
     Example: railsearch data prepare shop --from events.csv --user customer --item product --timestamp when
     """
     target = target or usual_target(name)
-    check_target(target, overwrite=overwrite)
+    check_target(FORMAT, target, overwrite=overwrite)
     if name in PUBLISHED and source is None:
         accept_terms = _tell_terms(PUBLISHED[name], is_accepted=accept_terms)
     if in_order and timestamp != USUAL.timestamp:
@@ -172,7 +173,7 @@ def _summary(folder: Path, about: About) -> dict[str, str]:
         "ratings": "kept" if about.has_ratings else "none",
     }
     if about.min_count > 1:
-        rows["dropped"] = f"{about.num_left_out:,} events of users or items with fewer than {about.min_count} events"
+        rows["dropped"] = f"{about.num_dropped:,} events of users or items with fewer than {about.min_count} events"
     shown = "; ".join(about.bad_rows[:SHOWN_ROWS]) + ("; ..." if len(about.bad_rows) > SHOWN_ROWS else "")
     rows["bad rows"] = f"{len(about.bad_rows):,} skipped: {shown}" if about.bad_rows else "none"
     if about.terms is not None:

@@ -56,9 +56,7 @@ def read_items(
     if file.suffix == ".npy":
         return _array_batches(file, ids, metadata, batch_size)
     if ids is not None or metadata is not None:
-        raise InvalidInputError(
-            f"{file} is a table, which has ids and metadata as columns; leave --ids and --metadata out."
-        )
+        raise InvalidInputError(f"{file} is a table, which has ids and metadata as columns; omit ids and metadata.")
     return _table_batches(file, id_column, embedding_column, batch_size)
 
 

@@ -5,7 +5,7 @@ from contextlib import contextmanager
 from pathlib import Path
 
 from railsearch.folders.sealed import FolderFormat
-from railsearch.foundation.errors import InvalidInputError
+from railsearch.foundation.errors import InvalidInputError, RailsearchError, StorageError
 from railsearch.foundation.files import new_folder, settled_folder
 
 
@@ -16,7 +16,7 @@ def check_target(kind: FolderFormat, target: Path, *, overwrite: bool) -> None:
         is_there = current.exists()
         is_ours = is_there and kind.is_alone_in(current)
     except OSError as error:
-        raise _unwritable(kind, target, error) from error
+        raise _unwritable(target, error) from error
     if is_there and not overwrite:
         raise InvalidInputError(f"{target} exists already; choose another path or pass overwrite=True.")
     if is_there and not is_ours:
@@ -36,9 +36,11 @@ def writing(kind: FolderFormat, target: Path, *, overwrite: bool) -> Iterator[Pa
     try:
         with new_folder(target, replaces=overwrite) as folder:
             yield folder
+    except RailsearchError:
+        raise  # some are OSErrors too, such as a failed download
     except OSError as error:
-        raise _unwritable(kind, target, error) from error
+        raise _unwritable(target, error) from error
 
 
-def _unwritable(kind: FolderFormat, target: Path, error: OSError) -> Exception:
-    return kind.error(f"{target} cannot be written ({error}); nothing was changed.")
+def _unwritable(target: Path, error: OSError) -> StorageError:
+    return StorageError(f"{target} cannot be written ({error.strerror or error}); nothing was changed.")

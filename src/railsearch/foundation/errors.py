@@ -1,16 +1,15 @@
-"""Everything railsearch raises on purpose, in one tree.
+"""The tree of all errors that railsearch raises on purpose.
 
 RailsearchError
 ├── InvalidInputError        (also a ValueError) an argument that cannot work, refused before any work
-│   └── NotEnoughItemsError  fewer items than the k that was asked for
-├── ModelFolderError         (also a ValueError) a model folder that is absent, damaged or foreign
-│   └── FingerprintError     the model is intact, but not the one that was expected
-├── IndexFolderError         (also a ValueError) an index folder that is absent, damaged, foreign or cannot be written
-│   └── IndexLockedError     another writer is at work on it
-├── DataFolderError          (also a ValueError) a folder of prepared data that is absent, damaged, foreign or cannot be
-│                            written
-├── StorageError             (also an OSError) the disk refused a write: full, read-only or failing
-├── DownloadError            (also an OSError) a download that failed, or is not the file that was expected
+│   └── NotEnoughItemsError  fewer items than the requested k
+├── ModelFolderError         (also a ValueError) a model folder that is missing, damaged or foreign
+│   └── FingerprintError     the model is intact, but it is not the expected one
+├── IndexFolderError         (also a ValueError) an index folder that is missing, damaged or foreign
+│   └── IndexLockedError     another writer is changing it
+├── DataFolderError          (also a ValueError) a folder of prepared data that is missing, damaged or foreign
+├── StorageError             (also an OSError) a file or folder that cannot be written: a full disk, no permission
+├── DownloadError            (also an OSError) a download that failed, or that is not the expected file
 ├── MissingExtraError        (also an ImportError) an optional dependency that is not installed
 ├── EngineError              (also a RuntimeError) a first-stage engine that failed or broke its contract
 └── TrainingError            (also a RuntimeError) training went wrong; the best weights so far were kept
@@ -26,27 +25,27 @@ class InvalidInputError(RailsearchError, ValueError):
 
 
 class NotEnoughItemsError(InvalidInputError):
-    """A query has fewer items to choose from than the k that was asked for."""
+    """A query has fewer items to choose from than the requested k."""
 
 
 class ModelFolderError(RailsearchError, ValueError):
-    """A model folder that is absent, damaged or foreign."""
+    """A model folder that is missing, damaged or foreign."""
 
 
 class FingerprintError(ModelFolderError):
-    """The model that was found is not the model that was expected."""
+    """The model is intact, but it is not the expected one."""
 
 
 class IndexFolderError(RailsearchError, ValueError):
-    """An index folder that is absent, damaged, foreign or cannot be written; what was there before is as it was."""
+    """An index folder that is missing, damaged, foreign or cannot be written; its content is unchanged."""
 
 
 class IndexLockedError(IndexFolderError):
-    """Another writer is at work on the index."""
+    """Another writer is changing the index."""
 
 
 class DataFolderError(RailsearchError, ValueError):
-    """A folder of prepared data that is absent, damaged, foreign or cannot be written."""
+    """A folder of prepared data that is missing, damaged or foreign."""
 
 
 class StorageError(RailsearchError, OSError):
@@ -57,7 +56,7 @@ class StorageError(RailsearchError, OSError):
 
 
 class DownloadError(RailsearchError, OSError):
-    """A download that failed, or is not the file that was expected; nothing of it was kept."""
+    """A download that failed, or that is not the expected file; nothing of it was kept."""
 
 
 class MissingExtraError(RailsearchError, ImportError):

@@ -112,7 +112,7 @@ def read_split_data(recipe: TextRecipe, path: str | Path | None = None) -> Quest
     config = recipe.data
     place = config.path if path is None else path
     if place is None:
-        raise InvalidInputError("the recipe names no data; set data.path, or pass --data.")
+        raise InvalidInputError("the recipe names no data; set data.path, or pass path=PATH.")
     found = read_passages(place, config.layout)
     validation_share = config.validation_share if found.validation is None else 0.0
     test_share = config.test_share if found.test is None else 0.0

@@ -1,4 +1,4 @@
-"""Downloads that are checked before anything is made of them, and archives from which only named files are taken."""
+"""Downloads with checksums, and archives from which only named files are unpacked."""
 
 import hashlib
 import http.client
@@ -19,23 +19,23 @@ MEGABYTE = 10**6
 
 
 def download(address: str, target: Path, *, sha256: str, max_bytes: int, show_progress: bool | None = None) -> None:
-    """Download a file and check that it is the one that was expected; after an error, there is none.
+    """Download a file and check that it is the expected one; after an error, no file is left.
 
     Args:
-        address: where it is, http or https.
-        target: what to write it to.
-        sha256: of the whole file.
-        max_bytes: where to stop, whatever the server says.
+        address: an http or https address.
+        target: the file to write.
+        sha256: checksum of the complete file.
+        max_bytes: stop and refuse the file if it is longer.
         show_progress: draw a progress bar; by default only on a terminal.
     """
     if not address.startswith(("https://", "http://")):
-        raise InvalidInputError(f"{address} is no http or https address; give one.")
+        raise InvalidInputError(f"{address} is no http or https address; give an address of that kind.")
     try:
         found = _transfer(address, target, max_bytes, show_progress)
         if found != sha256:
             raise DownloadError(
-                f"{address} has checksum {found} but {sha256} was expected: the file was changed on the way or by its "
-                "publisher, and is not used. Look at the publisher's page, download it by hand and pass it with --from."
+                f"{address} has checksum {found} but {sha256} was expected, so the file is not used; look at the "
+                "publisher's page, download the file by hand and pass it with source=PATH."
             )
     except BaseException:
         target.unlink(missing_ok=True)
@@ -43,9 +43,9 @@ def download(address: str, target: Path, *, sha256: str, max_bytes: int, show_pr
 
 
 def unpack(archive: Path, names: Sequence[str], folder: Path, *, max_bytes: int) -> None:
-    """Take files out of a zip archive by their names, wherever in it they are, and nothing else.
+    """Unpack only the named files of a zip archive, from any folder in it.
 
-    They are written into the folder under these names, so that no path of the archive counts.
+    They are written into the folder under these names; paths in the archive are ignored.
     """
     try:
         with zipfile.ZipFile(archive) as content:
@@ -59,17 +59,19 @@ def unpack(archive: Path, names: Sequence[str], folder: Path, *, max_bytes: int)
                 with content.open(entries[0]) as packed, (folder / name).open("wb") as file:
                     file.writelines(_chunks(packed, max_bytes, f"{name} in {archive}"))
     except (zipfile.BadZipFile, zlib.error, EOFError, NotImplementedError, RuntimeError) as error:
-        raise InvalidInputError(f"{archive} cannot be unpacked ({error}); download it anew.") from error
+        raise InvalidInputError(f"{archive} cannot be unpacked ({error}); download it again.") from error
 
 
 def _transfer(address: str, target: Path, max_bytes: int, show_progress: bool | None) -> str:
-    """Write what the address sends to the target, and give its checksum."""
+    """Write the response of an address to the target, and return its checksum."""
     digest, received = hashlib.sha256(), 0
     with _opened(address) as response:
         stated = response.headers.get("Content-Length")
         size = int(stated) if stated is not None and stated.isdecimal() else None
         if size is not None and size > max_bytes:
-            raise DownloadError(f"{address} is {size:,} bytes long but at most {max_bytes:,} are expected.")
+            raise DownloadError(
+                f"{address} is {size:,} bytes long but at most {max_bytes:,} are expected, so the file is not used."
+            )
         total = None if size is None else _megabytes(size)
         name = address.rpartition("/")[2]
         with target.open("wb") as file, counting(f"downloading {name} (MB)", total, is_shown=show_progress) as count:
@@ -85,28 +87,29 @@ def _transfer(address: str, target: Path, max_bytes: int, show_progress: bool | 
 
 def _opened(address: str) -> http.client.HTTPResponse:
     try:
-        # Only http and https come here, and what comes back is compared with a checksum.
+        # Only http and https addresses reach this line, and the response is compared with a checksum.
         return urllib.request.urlopen(address, timeout=SECONDS_OF_SILENCE)  # type: ignore[no-any-return]  # noqa: S310
     except urllib.error.HTTPError as error:
         error.close()
         raise DownloadError(
-            f"{address} answers {error.code} {error.reason}. Look for it there, and pass what you find with --from."
+            f"{address} answers {error.code} {error.reason}; find the file on the publisher's page and pass it with "
+            "source=PATH."
         ) from error
     except (OSError, http.client.HTTPException) as error:
         reason = error.reason if isinstance(error, urllib.error.URLError) else error
         raise DownloadError(
-            f"{address} cannot be downloaded ({reason}). Is there a network? Download it by hand and pass it with "
-            "--from."
+            f"{address} cannot be downloaded ({reason}); check the network, or download the file by hand and pass it "
+            "with source=PATH."
         ) from error
 
 
 def _chunks(source: IO[bytes], max_bytes: int, name: str) -> Iterator[bytes]:
-    """What there is to read, piece by piece; refuse more than there may be."""
+    """Yield the content piece by piece; refuse more than `max_bytes`."""
     size = 0
     while chunk := _read(source, name):
         size += len(chunk)
         if size > max_bytes:
-            raise DownloadError(f"{name} is longer than the {max_bytes:,} bytes that are expected, and is not used.")
+            raise DownloadError(f"{name} is longer than the expected {max_bytes:,} bytes, so it is not used.")
         yield chunk
 
 

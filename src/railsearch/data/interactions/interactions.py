@@ -121,7 +121,7 @@ def check_columns(columns: Sequence[str], names: Mapping[str, str | None], sourc
     """Check that a table has the columns that were named."""
     for role, name in names.items():
         if name is not None and name not in columns:
-            remedy = "; say timestamp=None (--in-order) where rows are in order already" if role == "timestamp" else ""
+            remedy = "; pass timestamp=None if the rows are sorted by time already" if role == "timestamp" else ""
             raise InvalidInputError(f"{source} has no column {name!r}; its columns are: {', '.join(columns)}{remedy}.")
 
 
@@ -211,9 +211,7 @@ def _reports(given: "DataFrame", read: "DataFrame", unit: TimeUnit) -> tuple[str
     for role in (role for role in needed if role in given.columns):
         reason = why_not(given[role], role, needed[role])
         if role == "timestamp":
-            late = why_not(
-                given[role], role, f"beyond the year 5138 in {unit}; say what it counts with time_unit (--time-unit)"
-            )
+            late = why_not(given[role], role, f"beyond the year 5138 in {unit}; set the unit with time_unit=UNIT")
             reason = reason.zip_with(read["exact"].is_null(), late)
         reasons.append(reason.zip_with(read[role].is_null(), pl.Series([None], dtype=pl.String)).alias(role))
     text = pl.concat_str(reasons, separator=", ", ignore_nulls=True)
@@ -230,7 +228,7 @@ def _check_few_enough(bad_rows: tuple[str, ...], num_rows: int, max_bad_rows: in
     if len(bad_rows) > max_bad_rows:
         raise InvalidInputError(
             f"{source} has {len(bad_rows)} bad rows of {num_rows} but at most {max_bad_rows} are allowed ({shown}); "
-            "repair them, or leave them out with max_bad_rows (--max-bad-rows)."
+            "repair them, or skip them with max_bad_rows=N."
         )
     logger.warning("%s: %d bad rows were left out (%s)", source, len(bad_rows), shown)
 

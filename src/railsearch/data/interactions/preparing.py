@@ -1,4 +1,4 @@
-"""From original files, or a publisher's address, to a folder of prepared data."""
+"""Prepare a folder of data from original files, or from a download."""
 
 import dataclasses
 import logging
@@ -10,24 +10,24 @@ from railsearch.data.interactions.columns import TimeUnit
 from railsearch.data.interactions.download import download, unpack
 from railsearch.data.interactions.frequent import keep_frequent
 from railsearch.data.interactions.interactions import Interactions
-from railsearch.data.interactions.prepared import About, check_target, write_files
+from railsearch.data.interactions.prepared import FORMAT, About, write_files
 from railsearch.data.interactions.public_files import read_sequences
 from railsearch.data.interactions.published import PUBLISHED, Published
 from railsearch.data.interactions.tables import TABLES, read_interactions
-from railsearch.foundation.errors import DataFolderError, InvalidInputError, RailsearchError
-from railsearch.foundation.files import new_folder
-from railsearch.foundation.inputs import check_count
+from railsearch.folders import check_target, writing
+from railsearch.foundation.errors import InvalidInputError
+from railsearch.foundation.inputs import as_path, check_count
 
 logger = logging.getLogger(__name__)
 
 SEQUENCES = ".txt"
 ORIGINALS = "originals"
-"""Where downloads are until they are read; never part of a prepared folder."""
+"""Folder of downloads until they are read; never part of a prepared folder."""
 
 
 @dataclass(frozen=True, slots=True)
 class TableOptions:
-    """How a table of your own is read, as `read_interactions` explains."""
+    """Columns and units of a table of your own; `read_interactions` explains them."""
 
     user: str = "user"
     item: str = "item"
@@ -39,7 +39,7 @@ class TableOptions:
 
 @dataclass(frozen=True, slots=True)
 class Prepared:
-    """A folder that was prepared, and what is in it."""
+    """A prepared folder and its description."""
 
     folder: Path
     about: About
@@ -60,22 +60,21 @@ def prepare(
     """Read original files, or download them, and write a folder that `read_prepared` reads.
 
     Args:
-        name: ml-1m, ml-20m or books for a published collection; any other for a file of your own.
-        source: where its files are: the folder or the zip archive of MovieLens, ratings_Books.csv or its folder; your
-            own CSV, Parquet or Arrow table, or .txt file of sequences. None downloads a published collection.
+        name: ml-1m, ml-20m or books for a published data set; any other name for a file of your own.
+        source: the original files: the folder or zip archive of MovieLens, ratings_Books.csv or its folder; or your
+            own CSV, Parquet or Arrow table, or .txt file of sequences. None downloads a published data set.
         target: the folder to write, by default data/NAME.
-        table: how a table of your own is read.
-        min_count: leave out users and items with fewer events, as `keep_frequent` does. By default 5 for books, as in
-            the paper, and none elsewhere; 0 leaves out none.
-        max_bad_rows: rows that cannot be read are left out and reported up to this number; with more, nothing is
-            prepared.
-        accept_terms: you accept the terms of use of what is downloaded.
-        overwrite: replace a folder of prepared data that is there already.
+        table: columns and units of a table of your own.
+        min_count: drop users and items with fewer events, as `keep_frequent` does. By default 5 for books, as in the
+            paper, and 0 otherwise, which drops none.
+        max_bad_rows: skip and report up to this many rows that cannot be read; with more, nothing is prepared.
+        accept_terms: you accept the terms of use of the download.
+        overwrite: replace a folder of prepared data that exists already.
         show_progress: draw progress bars; by default only on a terminal.
     """
-    folder = usual_target(name) if target is None else Path(target)
+    folder = usual_target(name) if target is None else as_path(target)
     published = PUBLISHED.get(name)
-    check_target(folder, overwrite=overwrite)
+    check_target(FORMAT, folder, overwrite=overwrite)
     check_count(max_bad_rows, name="max_bad_rows", minimum=0)
     if min_count is None:
         min_count = 0 if published is None else published.min_count
@@ -84,38 +83,33 @@ def prepare(
         _check_own(name, source, table)
     else:
         _check_published(name, published, source, table, accept_terms=accept_terms)
-    try:
-        with new_folder(folder, replaces=overwrite) as written:
-            if published is not None:
-                found = _read_published(
-                    name,
-                    published,
-                    source,
-                    originals=written / ORIGINALS,
-                    max_bad_rows=max_bad_rows,
-                    show_progress=show_progress,
-                )
-            else:
-                found = _read_own(Path(str(source)), table or TableOptions(), max_bad_rows, show_progress)
-            shutil.rmtree(written / ORIGINALS, ignore_errors=True)
-            kept = keep_frequent(found, min_count=min_count) if min_count > 1 else found
-            about = write_files(
-                kept,
-                written,
-                name=name,
-                terms=None if published is None else published.terms,
-                min_count=min_count,
-                num_left_out=len(found) - len(kept),
+    with writing(FORMAT, folder, overwrite=overwrite) as written:
+        if published is not None:
+            found = _read_published(
+                name,
+                published,
+                source,
+                originals=written / ORIGINALS,
+                max_bad_rows=max_bad_rows,
+                show_progress=show_progress,
             )
-    except RailsearchError:
-        raise
-    except OSError as error:
-        raise DataFolderError(f"{folder} cannot be prepared ({error}); it is as it was.") from error
+        else:
+            found = _read_own(Path(str(source)), table or TableOptions(), max_bad_rows, show_progress)
+        shutil.rmtree(written / ORIGINALS, ignore_errors=True)
+        kept = keep_frequent(found, min_count=min_count) if min_count > 1 else found
+        about = write_files(
+            kept,
+            written,
+            name=name,
+            terms=None if published is None else published.terms,
+            min_count=min_count,
+            num_dropped=len(found) - len(kept),
+        )
     return Prepared(folder, about)
 
 
 def usual_target(name: str) -> Path:
-    """Where data of this name is prepared when nothing else is said."""
+    """Return the folder that data of this name is prepared in by default."""
     return Path("data", name)
 
 
@@ -124,31 +118,31 @@ def _check_own(name: str, source: str | Path | None, table: TableOptions | None)
     if not name or Path(name).name != name or name.startswith("."):
         raise InvalidInputError(f"name is {name!r}; give a plain name: {known}, or one for data of your own.")
     if source is None:
-        raise InvalidInputError(f"{name!r} is no published collection ({known}); pass a file of your own with --from.")
+        raise InvalidInputError(
+            f"{name!r} is no published data set ({known}); pass a file of your own with source=PATH."
+        )
     path = Path(source)
     if path.is_dir():
-        raise InvalidInputError(f"{path} is a folder, and {name!r} no published collection ({known}); pass a file.")
+        raise InvalidInputError(f"{path} is a folder, and {name!r} is no published data set ({known}); pass a file.")
     if not path.is_file():
-        raise InvalidInputError(f"{path} does not exist; pass a file that does.")
+        raise InvalidInputError(f"{path} does not exist; pass an existing file.")
     if path.suffix not in (*TABLES, SEQUENCES):
         raise InvalidInputError(
-            f"{path} has a format that is not known; pass a table ({', '.join(TABLES)}) or sequences ({SEQUENCES})."
+            f"{path} has an unknown format; pass a table ({', '.join(TABLES)}) or sequences ({SEQUENCES})."
         )
     if path.suffix == SEQUENCES and table is not None:
-        raise InvalidInputError(f"{path} is a file of sequences, which has no columns; leave out what is said of them.")
+        raise InvalidInputError(f"{path} is a file of sequences, which has no columns; omit the options for columns.")
 
 
 def _check_published(
     name: str, published: Published, source: str | Path | None, table: TableOptions | None, *, accept_terms: bool
 ) -> None:
     if table is not None:
-        raise InvalidInputError(
-            f"{name} has columns of its own; leave out what is said of them, or choose another name."
-        )
+        raise InvalidInputError(f"{name} has known columns; omit the options for columns, or choose another name.")
     if source is None and not accept_terms:
         raise InvalidInputError(
             f"{name} is downloaded under the terms of use at {published.terms} ({published.gist}); accept them with "
-            "--accept-terms (accept_terms=True), or pass files that you have with --from."
+            "accept_terms=True, or pass the files with source=PATH."
         )
 
 
@@ -193,7 +187,7 @@ def _read_published(
     found = published.read(files, max_bad_rows=max_bad_rows, show_progress=show_progress)
     if len(found) + len(found.bad_rows) != published.num_events:
         logger.warning(
-            "%s has %s events but %s were published; is it whole?",
+            "%s has %s events but %s were published; check that the file is complete",
             source or published.address,
             f"{len(found) + len(found.bad_rows):,}",
             f"{published.num_events:,}",
@@ -204,7 +198,7 @@ def _read_published(
 
 
 def _place_of(name: str, published: Published, path: Path) -> Path:
-    """The folder of the files, or the one file, in a place that was given: there, or in a folder of that name."""
+    """Return the folder of the files, or the only file: at the given path, or in a folder of that name below it."""
     is_one = len(published.files) == 1
     if is_one and path.is_file():
         return path
@@ -212,8 +206,8 @@ def _place_of(name: str, published: Published, path: Path) -> Path:
         if all((folder / file).is_file() for file in published.files):
             return folder / published.files[0] if is_one else folder
     if not path.is_dir():
-        what = "no folder and no zip archive" if path.exists() else "not there"
-        raise InvalidInputError(f"{path} is {what}; pass the folder of {' and '.join(published.files)}.")
+        what = "is no folder and no zip archive" if path.exists() else "does not exist"
+        raise InvalidInputError(f"{path} {what}; pass the folder of {' and '.join(published.files)}.")
     missing = next(file for file in published.files if not (path / file).is_file())
     raise InvalidInputError(
         f"{path / missing} does not exist; {published.title} is read from {' and '.join(published.files)}."

@@ -60,7 +60,7 @@ def _find_on_hub(name: str, *, allow_download: bool) -> Path:
             ) from error
         raise ModelFolderError(
             f"{name} is neither a folder nor in the local Hugging Face cache, and downloads are off; "
-            "give a folder, or pass allow_download=True (railsearch train --allow-download)."
+            "give a folder, or pass allow_download=True."
         ) from error
 
 

@@ -12,7 +12,7 @@ from railsearch.encoders.text.backbone import load_tokenizer
 from railsearch.encoders.text.pretrained import import_transformers, quiet
 from railsearch.encoders.text.settings import TextSettings, TokenPlace
 from railsearch.folders import WEIGHTS_FILE, FolderFormat, check_shapes, writing
-from railsearch.foundation.errors import InvalidInputError, ModelFolderError
+from railsearch.foundation.errors import InvalidInputError, ModelFolderError, StorageError
 from railsearch.foundation.files import settled_folder
 
 if TYPE_CHECKING:
@@ -67,7 +67,7 @@ def write_text_folder(saved: SavedText, target: Path, *, overwrite: bool) -> Non
             saved.tokenizer.save_pretrained(folder / TOKENIZER_FOLDER)
             FORMAT.write(folder, config)
     except SafetensorError as error:  # safetensors' own name for a disk that is full
-        raise ModelFolderError(f"{target} cannot be written ({error}); nothing was changed.") from error
+        raise StorageError(f"{target} cannot be written ({error}); nothing was changed.") from error
 
 
 def read_text_folder(path: Path) -> SavedText:

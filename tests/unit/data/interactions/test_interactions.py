@@ -126,7 +126,7 @@ def test_milliseconds_are_not_taken_for_seconds() -> None:
     table = pl.DataFrame({"user": [1, 1], "item": [1, 2], "timestamp": [1_700_000_000_000, 1_700_000_001_000]})
     with pytest.raises(
         InvalidInputError,
-        match="row 0: timestamp '1700000000000' is beyond the year 5138 in s; say what it counts with time_unit",
+        match="row 0: timestamp '1700000000000' is beyond the year 5138 in s; set the unit with time_unit=UNIT",
     ):
         Interactions.from_frame(table)
     assert Interactions.from_frame(table, time_unit="ms").timestamps.tolist() == [1_700_000_000, 1_700_000_001]

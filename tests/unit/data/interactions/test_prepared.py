@@ -17,6 +17,7 @@ from railsearch.data import (
     PUBLISHED,
     Interactions,
     TableOptions,
+    check_prepared,
     prepare,
     read_about,
     read_amazon,
@@ -25,6 +26,8 @@ from railsearch.data import (
     read_sequences,
     write_prepared,
 )
+from railsearch.data.interactions.prepared import FORMAT
+from railsearch.foundation.errors import StorageError
 from tests.support.interactions import assert_same
 from tests.support.shared_data import shared_file
 
@@ -63,7 +66,7 @@ def test_a_file_that_is_not_whole_is_noticed(
 ) -> None:
     with caplog.at_level(logging.WARNING):
         prepare("ml-1m", movielens, tmp_path / "out", max_bad_rows=1)
-    assert "has 101 events but 1,000,209 were published; is it whole?" in caplog.text
+    assert "has 101 events but 1,000,209 were published; check that the file is complete" in caplog.text
     caplog.clear()
     monkeypatch.setitem(PUBLISHED, "ml-1m", dataclasses.replace(PUBLISHED["ml-1m"], num_events=101))
     prepare("ml-1m", movielens, tmp_path / "other", max_bad_rows=1)
@@ -76,8 +79,8 @@ def test_books_as_in_the_paper(tmp_path: Path) -> None:
     file.write_text("".join(f"{user},{item},5.0,{time}\n" for time, (user, item) in enumerate(events)))
     about = prepare("books", file, tmp_path / "books").about
     direct = read_amazon(file)
-    assert (about.min_count, about.num_events, about.num_left_out) == (5, 44, 12)
-    assert about.num_events + about.num_left_out == len(direct) == 56
+    assert (about.min_count, about.num_events, about.num_dropped) == (5, 44, 12)
+    assert about.num_events + about.num_dropped == len(direct) == 56
     assert about.num_users == 5
     prepare("books", tmp_path, tmp_path / "all", min_count=0)
     assert_same(read_prepared(tmp_path / "all"), direct)
@@ -111,7 +114,7 @@ def test_a_table_in_memory(tmp_path: Path) -> None:
     write_prepared(events, tmp_path / "out", name="mine", terms="https://example.org/terms")
     assert_same(read_prepared(tmp_path / "out"), events)
     assert read_about(tmp_path / "out").terms == "https://example.org/terms"
-    with pytest.raises(InvalidInputError, match="exists already; choose another, or replace it with overwrite=True"):
+    with pytest.raises(InvalidInputError, match="exists already; choose another path or pass overwrite=True"):
         write_prepared(events, tmp_path / "out", name="mine")
     assert write_prepared(events, tmp_path / "out", name="newer", overwrite=True).name == "newer"
 
@@ -146,7 +149,9 @@ def as_published(movielens: Path, tmp_path: Path, server: str, monkeypatch: pyte
 
 
 def test_a_download(as_published: str, movielens: Path, tmp_path: Path) -> None:
-    with pytest.raises(InvalidInputError, match=r"ml-1m-README.txt \(research only.*accept them with --accept-terms"):
+    with pytest.raises(
+        InvalidInputError, match=r"ml-1m-README.txt \(research only.*accept them with accept_terms=True"
+    ):
         prepare("ml-1m", target=tmp_path / "out", max_bad_rows=1)
     prepare("ml-1m", target=tmp_path / "out", max_bad_rows=1, accept_terms=True)
     expected = dataclasses.replace(read_movielens(movielens, max_bad_rows=1), source=as_published)
@@ -170,10 +175,10 @@ def test_wrong_sources(movielens: Path, tmp_path: Path) -> None:
     (tmp_path / "picture.png").write_bytes(b"")
     for name, source, options, message in (
         ("ml-20m", movielens, {}, r"ratings.csv does not exist; MovieLens 20M, by GroupLens is read from ratings.csv"),
-        ("ml-1m", tmp_path / "nothing", {}, "nothing is not there; pass the folder of ratings.dat and"),
+        ("ml-1m", tmp_path / "nothing", {}, "nothing does not exist; pass the folder of ratings.dat and"),
         ("ml-1m", tmp_path / "lines.txt", {}, "is no folder and no zip archive; pass the folder of ratings.dat and"),
         ("books", movielens, {}, r"ratings_Books.csv does not exist"),
-        ("ml1m", movielens, {}, r"is a folder, and 'ml1m' no published collection \(ml-1m, ml-20m, books\)"),
+        ("ml1m", movielens, {}, r"is a folder, and 'ml1m' is no published data set \(ml-1m, ml-20m, books\)"),
         ("ml1m", None, {}, "'ml1m' is no published collection .*; pass a file of your own with --from"),
         ("mine", tmp_path / "nothing.csv", {}, r"nothing.csv does not exist"),
         ("mine", tmp_path / "picture.png", {}, r"format that is not known; pass a table .* or sequences \(.txt\)"),
@@ -206,10 +211,23 @@ def test_what_is_there_is_not_replaced_unasked(tmp_path: Path) -> None:
     prepare("lines", file, tmp_path / "out", overwrite=True)
     assert len(read_prepared(tmp_path / "out")) == 2
     (tmp_path / "out" / "notes.txt").write_text("mine")
-    with pytest.raises(InvalidInputError, match="holds other files than prepared data"):
+    with pytest.raises(InvalidInputError, match="holds other files than a railsearch folder of prepared data"):
         prepare("lines", file, tmp_path / "out", overwrite=True)
-    with pytest.raises(DataFolderError, match="cannot be prepared"):
+    with pytest.raises(StorageError, match="cannot be written"):
         prepare("lines", file, file / "out")
+
+
+@pytest.mark.parametrize(
+    "names", [["interactions.parquet", "items.parquet"], ["about.json"], ["about.json", "interactions.parquet"]]
+)
+def test_files_of_a_user_are_never_replaced(tmp_path: Path, names: list[str]) -> None:
+    (tmp_path / "lines.txt").write_text("1 5 3 9\n")
+    (tmp_path / "out").mkdir()
+    for name in names:
+        (tmp_path / "out" / name).write_text('{"mine": true}')
+    with pytest.raises(InvalidInputError, match="holds other files than a railsearch folder of prepared data"):
+        prepare("lines", tmp_path / "lines.txt", tmp_path / "out", overwrite=True)
+    assert [(tmp_path / "out" / name).read_text() for name in names] == ['{"mine": true}'] * len(names)
 
 
 def damage(folder: Path, name: str) -> None:
@@ -223,27 +241,33 @@ def restate(folder: Path, **changes: object) -> None:
     (folder / "about.json").write_text(json.dumps({**stated, **changes}))
 
 
+def reseal(folder: Path, **changes: object) -> None:
+    FORMAT.write(folder, {**FORMAT.read(folder), **changes})
+
+
 @pytest.mark.parametrize(
     ("harm", "message"),
     [
-        (lambda folder: damage(folder, "interactions.parquet"), r"interactions.parquet is damaged: it has \d+ bytes"),
-        (lambda folder: damage(folder, "items.parquet"), r"items.parquet is damaged"),
-        (lambda folder: (folder / "items.parquet").unlink(), r"items.parquet cannot be read"),
+        (lambda folder: damage(folder, "interactions.parquet"), r"interactions.parquet was changed or damaged after"),
+        (lambda folder: damage(folder, "items.parquet"), r"items.parquet was changed or damaged after saving"),
+        (lambda folder: (folder / "items.parquet").unlink(), r"items.parquet does not exist; prepare the data again"),
         (
             lambda folder: (folder / "about.json").unlink(),
             r"about.json does not exist; give a folder that `railsearch data",
         ),
         (lambda folder: (folder / "about.json").write_text("{"), r"about.json cannot be read"),
-        (lambda folder: (folder / "about.json").write_text("[]"), r"about.json is not about prepared data"),
-        (lambda folder: restate(folder, format="other"), "is not about prepared data; give another folder"),
-        (lambda folder: restate(folder, format_version=2), "has format version 2 but this railsearch reads 1"),
-        (lambda folder: restate(folder, num_users="many", files={}), r"is damaged in: num_users"),
-        (lambda folder: restate(folder, files={}), r"does not name interactions.parquet"),
+        (lambda folder: (folder / "about.json").write_text("[]"), r"about.json is not the config of a railsearch"),
+        (lambda folder: restate(folder, format="other"), r"about.json is not the config of a railsearch"),
+        (lambda folder: restate(folder, format_version=1), "has format version 1 but this railsearch reads 2"),
+        (lambda folder: restate(folder, num_users=3), r"about.json was changed or damaged after saving"),
+        (lambda folder: restate(folder, source="elsewhere"), r"about.json was changed or damaged after saving"),
+        (lambda folder: reseal(folder, num_users="many"), r"is damaged in: num_users"),
+        (lambda folder: reseal(folder, files={}), r"interactions.parquet is not in the list of about.json"),
         (
-            lambda folder: restate(folder, num_users=3),
+            lambda folder: reseal(folder, num_users=3),
             r"states \(3, 3, 4\) users, items and events but .* hold \(2, 3, 4\)",
         ),
-        (lambda folder: restate(folder, has_ratings=True), r"does not hold prepared data .*has no column 'rating'"),
+        (lambda folder: reseal(folder, has_ratings=True), r"does not hold prepared data .*has no column 'rating'"),
         (shutil.rmtree, r"about.json does not exist"),
     ],
 )
@@ -254,6 +278,15 @@ def test_damaged_and_foreign_folders(tmp_path: Path, harm: object, message: str)
     harm(tmp_path / "out")
     with pytest.raises(DataFolderError, match=message):
         read_prepared(tmp_path / "out")
+
+
+def test_an_edited_description_is_refused_without_reading_the_data(tmp_path: Path) -> None:
+    (tmp_path / "lines.txt").write_text("1 5 3 9\n2 5\n")
+    prepare("lines", tmp_path / "lines.txt", tmp_path / "out")
+    restate(tmp_path / "out", num_events=10**9)
+    for read in (read_about, check_prepared, read_prepared):
+        with pytest.raises(DataFolderError, match=r"about.json was changed or damaged after saving"):
+            read(tmp_path / "out")
 
 
 @pytest.mark.data

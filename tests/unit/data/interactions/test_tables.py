@@ -111,7 +111,7 @@ def test_long_files_come_in_blocks(tmp_path: Path, monkeypatch: pytest.MonkeyPat
         ("user,item,user\n1,2,3\n", "begins with the columns user, item, user"),
         ("user,item,timestamp\n", "has a header and no rows"),
         ("1,2,3\n4,5,6\n", "has no column 'user'; its columns are: 1, 2, 3"),
-        ("user,item\n1,2\n", "its columns are: user, item; say timestamp=None .--in-order. where rows"),
+        ("user,item\n1,2\n", "its columns are: user, item; pass timestamp=None if the rows"),
         (
             'user,item,timestamp\n1,2,3\n1,"2,3\n1,2,3\n',
             "cannot be read as CSV where line 3 begins .unexpected end of data",

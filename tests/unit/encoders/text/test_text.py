@@ -17,7 +17,7 @@ from railsearch.encoders.text.backbone import count_positions, load_backbone
 from railsearch.encoders.text.pooling import ParameterisedPooling
 from railsearch.encoders.text.pretrained import import_transformers, quiet
 from railsearch.encoders.text.tokens import batches_by_length
-from railsearch.foundation.errors import DownloadError, InvalidInputError, ModelFolderError, RailsearchError
+from railsearch.foundation.errors import DownloadError, InvalidInputError, ModelFolderError, RailsearchError, StorageError
 
 transformers = pytest.importorskip("transformers")
 
@@ -486,7 +486,7 @@ class TestFolder:
             raise OSError("disk full")
 
         monkeypatch.setattr("safetensors.torch.save_file", fail)
-        with pytest.raises(ModelFolderError, match=r"disk full.*nothing was changed"):
+        with pytest.raises(StorageError, match=r"disk full.*nothing was changed"):
             encoder.save(tmp_path / "model", overwrite=True)
         monkeypatch.undo()
         assert torch.equal(
