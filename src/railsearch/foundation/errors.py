@@ -37,7 +37,7 @@ class FingerprintError(ModelFolderError):
 
 
 class IndexFolderError(RailsearchError, ValueError):
-    """An index folder that is missing, damaged, foreign or cannot be written; its content is unchanged."""
+    """An index folder that is missing, damaged or foreign; its content is unchanged."""
 
 
 class IndexLockedError(IndexFolderError):

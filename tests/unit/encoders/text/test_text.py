@@ -17,7 +17,13 @@ from railsearch.encoders.text.backbone import count_positions, load_backbone
 from railsearch.encoders.text.pooling import ParameterisedPooling
 from railsearch.encoders.text.pretrained import import_transformers, quiet
 from railsearch.encoders.text.tokens import batches_by_length
-from railsearch.foundation.errors import DownloadError, InvalidInputError, ModelFolderError, RailsearchError, StorageError
+from railsearch.foundation.errors import (
+    DownloadError,
+    InvalidInputError,
+    ModelFolderError,
+    RailsearchError,
+    StorageError,
+)
 
 transformers = pytest.importorskip("transformers")
 
