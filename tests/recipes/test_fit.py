@@ -1,6 +1,8 @@
 """fit_similarity: the loss is the paper's, training finds the planted truth, and is repeatable bit for bit."""
 
 import itertools
+from dataclasses import replace
+from pathlib import Path
 
 import pytest
 import torch
@@ -8,12 +10,13 @@ import torch.nn.functional as F  # noqa: N812
 
 from railsearch import DotProduct, InvalidInputError, MixtureOfLogits, TrainingError, fit_similarity, load_balance_loss
 from railsearch.data import World, make_world
+from railsearch.foundation import progress
 from railsearch.similarity import Similarity
-from railsearch.training import FitReport, TrainingConfig
-from railsearch.training.fit import PairTask, check_data
-from railsearch.training.loop import Batch
-from railsearch.training.losses import backward_sampled_softmax
+from railsearch.training import FitReport, LoopConfig, TrainingConfig
+from railsearch.training.losses import StepLosses, backward_sampled_softmax
 from railsearch.training.negatives import Contrast, Negatives, draw_contrast
+from railsearch.training.task import Batch
+from railsearch.training.tasks.pairs import PairTask, as_pair_data
 from tests.support.similarities import make_similarity
 
 
@@ -207,7 +210,7 @@ def test_the_shares_of_processes_sum_to_the_whole() -> None:
     gradients = []
     for shares in ([batch], [batch[0::2], batch[1::2], batch[:0]]):
         mol = small(user_table_size=6, user_dropout=0.0, item_dropout=0.0, gate_dropout=0.0).double()
-        data = check_data(mol, queries, items, pairs, None, torch.arange(6), like=next(mol.parameters()))
+        data = as_pair_data(mol, queries, items, pairs, user_ids=torch.arange(6), like=next(mol.parameters()))
         for own in shares:
             PairTask(mol, data, config).step(Batch(batch, own, torch.Generator()))
         gradients.append([parameter.grad for parameter in mol.parameters()])
@@ -265,7 +268,7 @@ def test_divergence_in_the_last_step_is_noticed(validation_pairs: list | None) -
         ({"balance_weight": -1.0}, "balance_weight is -1.0; give a finite number of 0 or more"),
         ({"negatives": "hard"}, "negatives is 'hard'; choose from: uniform, per_history, per_example, in_batch"),
         ({"negatives": "in_batch", "batch_size": 1}, "in-batch negatives need at least 2 pairs"),
-        ({"patience": 1, "validation_pairs": None}, "patience was given without validation_pairs"),
+        ({"patience": 1, "validation_pairs": None}, "patience is 1 but there are no validation_pairs"),
         (
             {"validation_pairs": [[0, 200]]},
             r"validation_pairs\[0\] names item row 200 but there are 200 item embeddings",
@@ -319,6 +322,54 @@ def test_user_ids_belong_to_a_user_table(world: World) -> None:
         fit(world, small(user_table_size=5), user_ids=[1, 2])
 
 
+def test_a_fit_cut_short_anywhere_resumes_bit_for_bit(
+    world: World, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    whole = small(user_table_size=300)
+    options = {"user_ids": torch.arange(300), "epochs": 3, "batch_size": 600, "learning_rate": 0.01}
+    expected = fit(world, whole, **options)
+    steps_per_epoch = -(-len(world.train_pairs) // 600)
+    monkeypatch.setattr(LoopConfig.model_fields["checkpoint_minutes"], "default", 0.0)
+    step = PairTask.step
+    for cut in (0, 1, steps_per_epoch, steps_per_epoch + 2, 3 * steps_per_epoch - 1):
+        folder, steps = tmp_path / str(cut), itertools.count()
+
+        def cut_short(task: PairTask, batch: Batch) -> StepLosses:
+            if next(steps) == cut:  # noqa: B023  (called before the next turn)
+                raise KeyboardInterrupt
+            return step(task, batch)
+
+        with monkeypatch.context() as patched:
+            patched.setattr(PairTask, "step", cut_short)
+            with pytest.raises(KeyboardInterrupt):
+                fit(world, small(user_table_size=300), folder=folder, **options)
+        resumed = small(user_table_size=300)
+        report = fit(world, resumed, folder=folder, **options)
+        assert all(torch.equal(tensor, whole.state_dict()[name]) for name, tensor in resumed.state_dict().items())
+        assert [epoch.loss for epoch in report.epochs] == [epoch.loss for epoch in expected.epochs]
+        assert [epoch.validation for epoch in report.epochs] == [epoch.validation for epoch in expected.epochs]
+        assert report.best_epoch == expected.best_epoch
+        assert len((folder / "log.jsonl").read_text().splitlines()) == 3
+
+
+@pytest.mark.parametrize("change", ["first weights", "data", "batch_size", "seed", "validation"])
+def test_a_folder_with_another_run_is_refused(world: World, tmp_path: Path, change: str) -> None:
+    fit(world, small(), epochs=1, folder=tmp_path)
+    if change == "data":
+        world = replace(world, item_embeddings=world.item_embeddings.flip(0))
+    options = {"batch_size": {"batch_size": 65}, "seed": {"seed": 1}, "validation": {"validation_pairs": None}}
+    with pytest.raises(InvalidInputError, match=f"holds a run with {'data' if change == 'validation' else change} = "):
+        fit(world, small(seed=int(change == "first weights")), epochs=1, folder=tmp_path, **options.get(change, {}))
+
+
+def test_a_finished_run_can_be_prolonged(world: World, tmp_path: Path) -> None:
+    fit(world, small(), epochs=1, folder=tmp_path)
+    longer, expected = small(), small()
+    fit(world, longer, epochs=2, folder=tmp_path)
+    fit(world, expected, epochs=2)
+    assert all(torch.equal(tensor, expected.state_dict()[name]) for name, tensor in longer.state_dict().items())
+
+
 def test_progress_bar_only_when_shown(world: World, capfd: pytest.CaptureFixture[str]) -> None:
     fit(world, small(), epochs=1)
     assert capfd.readouterr() == ("", "")
@@ -327,3 +378,20 @@ def test_progress_bar_only_when_shown(world: World, capfd: pytest.CaptureFixture
     assert shown.out == ""
     assert "loss" in shown.err
     assert "epoch 1/1" in shown.err
+
+
+def test_without_a_terminal_long_training_writes_a_line_for_each_epoch(
+    world: World, capfd: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(progress, "SECONDS_BETWEEN_LINES", 0.0)
+    report = fit(world, small(), epochs=2)
+    out, lines = capfd.readouterr()
+    assert out == ""
+    for line, epoch in zip(lines.splitlines(), report.epochs, strict=True):
+        assert epoch.validation is not None
+        assert line.startswith(
+            f"epoch {epoch.epoch}/2  loss {epoch.loss:.3f}  HR@10 {epoch.validation['HR@10']:.4f}  "
+            f"MRR {epoch.validation['MRR']:.4f}  "
+        )
+    fit(world, small(), epochs=1, show_progress=False)
+    assert capfd.readouterr() == ("", "")

@@ -19,8 +19,10 @@ from railsearch.data import leave_last_out
 from railsearch.encoders import SASRec
 from railsearch.models import SequentialModel
 from railsearch.training import FitReport, TrainingConfig
-from railsearch.training.loop import Batch, learning_rate, train
+from railsearch.training.loop import train
 from railsearch.training.losses import StepLosses
+from railsearch.training.schedule import learning_rate
+from railsearch.training.task import Batch
 from railsearch.training.tasks.histories import NextItemTask
 from tests.support.cycles import cycles
 
@@ -177,7 +179,7 @@ def test_two_runs_cannot_share_a_folder(tmp_path: Path) -> None:
 def test_a_checkpoint_that_cannot_be_written_is_an_error_with_a_remedy(tmp_path: Path) -> None:
     (tmp_path / "checkpoints").write_text("a file is in the way")
     task = Task()
-    with pytest.raises(TrainingError, match=r"a checkpoint cannot be written .* make room, and run the same again"):
+    with pytest.raises(TrainingError, match=r"a checkpoint cannot be written .* free some space and start the run again"):
         train(task, CONFIG, folder=tmp_path)
     assert task.num_steps == 1
 

@@ -11,8 +11,8 @@ from railsearch.data import Split, leave_last_out
 from railsearch.models import SequentialModel, rank_held_out
 from railsearch.recommender.recipe import build_encoder, build_similarity
 from railsearch.training import TrainingConfig
-from railsearch.training.loop import Batch
 from railsearch.training.negatives import Contrast, Negatives
+from railsearch.training.task import Batch
 from railsearch.training.tasks import histories as sequential
 from railsearch.training.tasks.histories import NextItemTask, draw_positions
 from tests.support.naive_ranking import compare_alone, encode_alone, events_of, naive_ranks

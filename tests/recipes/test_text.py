@@ -19,9 +19,9 @@ from railsearch.kernels import compute_item_parts
 from railsearch.models import TextModel, rank_questions
 from railsearch.similarity import MixtureOfLogits
 from railsearch.training.cached import CachedEncoding
-from railsearch.training.loop import Batch
 from railsearch.training.losses import StepLosses
 from railsearch.training.processes import Processes
+from railsearch.training.task import Batch
 from railsearch.training.tasks.texts import TextTask, draw_hard_negatives, validation_rows
 from tests.support.tiny_text import PAIRS, make_base, make_data, make_retriever
 from tests.support.two_text_processes import trained_weights

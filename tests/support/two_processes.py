@@ -8,9 +8,9 @@ import torch
 
 from railsearch import MixtureOfLogits
 from railsearch.training import TrainingConfig
-from railsearch.training.fit import PairTask, check_data
 from railsearch.training.loop import train
 from railsearch.training.processes import joined_processes
+from railsearch.training.tasks.pairs import PairTask, as_pair_data
 
 generator = torch.Generator().manual_seed(0)
 queries, items = (torch.randn(30, 6, generator=generator, dtype=torch.float64) for _ in range(2))
@@ -20,7 +20,7 @@ similarity = MixtureOfLogits(
     gate_dim=8, item_dropout=0.0, gate_dropout=0.0, seed=0,
 ).double()  # fmt: skip
 config = TrainingConfig(epochs=3, batch_size=7, negatives="in_batch", learning_rate=0.01, balance_weight=0.0)
-data = check_data(similarity, queries, items, pairs, pairs, None, like=next(similarity.parameters()))
+data = as_pair_data(similarity, queries, items, pairs, validation_pairs=pairs, like=next(similarity.parameters()))
 with joined_processes() as processes:
     report = train(PairTask(similarity, data, config), config, processes=processes)
     assert report.best.validation is not None

@@ -1,8 +1,11 @@
-"""Progress bars for long work: time left on a terminal; silent in a pipe."""
+"""Progress of long work on standard error: a bar on a terminal, and elsewhere a line now and then."""
 
 import contextlib
 import sys
-from collections.abc import Callable, Iterator
+import time
+from collections.abc import Callable, Iterator, Mapping
+from types import TracebackType
+from typing import Self
 
 from rich.console import Console
 from rich.progress import (
@@ -17,38 +20,112 @@ from rich.progress import (
 )
 from rich.text import Text
 
+SECONDS_BETWEEN_LINES = 10.0
+"""Without a terminal, work that takes less than this stays silent."""
 
-class _Rate(ProgressColumn):
+
+class ProgressMeter:
+    """A count of finished steps, shown on standard error so that a command's output stays clean."""
+
+    def __init__(
+        self,
+        *columns: ProgressColumn,
+        total: int | None,
+        is_shown: bool | None,
+        fields: Mapping[str, str | float] | None = None,
+    ) -> None:
+        """Store the layout of the bar; nothing is drawn before the meter is entered.
+
+        Args:
+            columns: the columns before and after the bar; `BarColumn()` among them is the bar itself.
+            total: number of steps, if known.
+            is_shown: True draws the bar, False shows nothing; None draws it on a terminal, and elsewhere lines.
+            fields: first values of the fields that the columns show.
+        """
+        is_terminal = sys.stderr.isatty()
+        self._console = Console(stderr=True)
+        self._has_lines = is_shown is None and not is_terminal
+        self._bar = Progress(
+            *columns,
+            TimeElapsedColumn(),
+            TextColumn("left"),
+            TimeRemainingColumn(),
+            console=self._console,
+            disable=not (is_terminal if is_shown is None else is_shown),
+        )
+        self._task = self._bar.add_task("", total=total)
+        self._bar.tasks[0].fields.update(fields or {})
+        self._last_line = time.monotonic()
+
+    def __enter__(self) -> Self:
+        self._bar.start()
+        self._last_line = time.monotonic()
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self._bar.stop()
+
+    def update(
+        self,
+        fields: Mapping[str, str | float] | None = None,
+        *,
+        completed: int | None = None,
+        advance: int | None = None,
+    ) -> None:
+        """Set fields of the bar, and set or advance the number of finished steps."""
+        self._bar.tasks[0].fields.update(fields or {})
+        self._bar.update(self._task, completed=completed, advance=advance)
+
+    def write_line(self, text: Callable[[Task], str]) -> None:
+        """Write a line if there is no bar and the last line is older than `SECONDS_BETWEEN_LINES`."""
+        if self._has_lines and time.monotonic() - self._last_line >= SECONDS_BETWEEN_LINES:
+            self._last_line = time.monotonic()
+            line = text(self._bar.tasks[0])
+            self._console.print(line, markup=False, highlight=False, soft_wrap=True)
+
+
+class RateColumn(ProgressColumn):
+    """The speed of the work: steps per second, times the field `per_step` if there is one."""
+
+    def __init__(self, unit: str = "") -> None:
+        super().__init__()
+        self._unit = f" {unit}" if unit else ""
+
     def render(self, task: Task) -> Text:
-        """Items a second."""
-        return Text("" if task.speed is None else f"{task.speed:,.0f}/s")
+        """Return the text of the column."""
+        if task.speed is None:
+            return Text("")
+        return Text(f"{task.speed * task.fields.get('per_step', 1):,.0f}{self._unit}/s")
 
 
 @contextlib.contextmanager
 def counting(work: str, total: int | None, *, is_shown: bool | None) -> Iterator[Callable[[int], None]]:
-    """Give a function that counts items that are done; drawn on standard error, so that output stays clean."""
-    with _bar(TextColumn(work), _Rate(), is_shown=is_shown) as bar:
-        task = bar.add_task(work, total=total)
-        yield lambda count: bar.advance(task, count)
+    """Yield a function that adds to the number of finished items."""
+    columns = (TextColumn("{task.fields[work]}", markup=False), BarColumn(), MofNCompleteColumn(), RateColumn())
+
+    def describe(task: Task) -> str:
+        of_total = "" if task.total is None else f" of {task.total:,.0f}"
+        return f"{work}: {task.completed:,.0f}{of_total}"
+
+    with ProgressMeter(*columns, total=total, is_shown=is_shown, fields={"work": work}) as meter:
+
+        def count(items: int) -> None:
+            meter.update(advance=items)
+            meter.write_line(describe)
+
+        yield count
 
 
 @contextlib.contextmanager
 def measuring(num_steps: int, *, is_shown: bool | None) -> Iterator[Callable[[str], None]]:
-    """Give a function that counts one step and says what it was."""
-    with _bar(TextColumn("measuring {task.fields[step]:<20}"), is_shown=is_shown) as bar:
-        task = bar.add_task("measure", total=num_steps, step="")
-        yield lambda step: bar.update(task, advance=1, step=step)
+    """Yield a function that counts one step and shows its name."""
+    columns = (TextColumn("measuring {task.fields[step]:<20}"), BarColumn(), MofNCompleteColumn())
+    with ProgressMeter(*columns, total=num_steps, is_shown=is_shown, fields={"step": ""}) as meter:
 
+        def count(step: str) -> None:
+            meter.update({"step": step}, advance=1)
+            meter.write_line(lambda task: f"measuring {step}: {task.completed:,.0f} of {num_steps:,}")
 
-def _bar(title: ProgressColumn, *more: ProgressColumn, is_shown: bool | None) -> Progress:
-    return Progress(
-        title,
-        BarColumn(),
-        MofNCompleteColumn(),
-        *more,
-        TimeElapsedColumn(),
-        TextColumn("left"),
-        TimeRemainingColumn(),
-        console=Console(stderr=True),
-        disable=not (sys.stderr.isatty() if is_shown is None else is_shown),
-    )
+        yield count

@@ -1,8 +1,8 @@
-"""Encodes a large batch in small passes, with the gradient of the whole (GradCache, Gao et al. 2021).
+"""Encoding of a large batch in small passes, with the gradient of the complete batch (GradCache, Gao et al. 2021).
 
-A loss that tells each example from all others of its batch needs every embedding at once, but not every activation: the
-passes run without a graph, the loss gives the gradient of the embeddings, and each pass runs again to carry its share
-into the weights.
+A loss that compares each example with all others of its batch needs every embedding at once, but not every activation.
+So the passes first run without a graph. The loss then yields the gradient of the embeddings, and each pass runs again
+to propagate its share into the weights.
 """
 
 from collections.abc import Callable
@@ -12,7 +12,7 @@ from torch import Generator, Tensor
 
 
 class CachedEncoding:
-    """Embeddings of `count` rows, and a way to carry their gradient back.
+    """The embeddings of `count` rows, and a backward pass for their gradient.
 
     >>> weight = torch.tensor([2.0], requires_grad=True)
     >>> inputs = torch.tensor([1.0, 3.0, 5.0])
@@ -27,13 +27,13 @@ class CachedEncoding:
     def __init__(
         self, encode: Callable[[slice], Tensor], count: int, *, rows_per_pass: int | None, generator: Generator
     ) -> None:
-        """Encode all rows, in one pass that keeps its graph where `rows_per_pass` is None or holds them all.
+        """Encode all rows; a single pass keeps its graph.
 
         Args:
-            encode: gives the embeddings of some rows; may use dropout.
-            count: how many rows there are; at least one.
-            rows_per_pass: how many to encode at once.
-            generator: of the seeds by which both runs of a pass drop the same.
+            encode: returns the embeddings of some rows; may use dropout.
+            count: number of rows; at least one.
+            rows_per_pass: rows to encode at once; None encodes all.
+            generator: source of the seeds with which both runs of a pass draw the same dropout.
         """
         size = count if rows_per_pass is None else rows_per_pass
         self._encode = encode
@@ -43,16 +43,16 @@ class CachedEncoding:
 
     @property
     def embeddings(self) -> Tensor:
-        """Of all rows, without a graph."""
+        """Embeddings of all rows, without a graph."""
         return torch.cat([output.detach() for output in self._outputs])
 
     def backward(self, gradient: Tensor) -> None:
-        """Add to the weights what this gradient of the embeddings makes of theirs."""
+        """Add the gradient of the weights that follows from this gradient of the embeddings."""
         for place, rows in enumerate(self._passes):
             output = self._outputs[0] if len(self._passes) == 1 else self._run(place, has_graph=True)
             torch.autograd.backward(output, gradient[rows])
 
     def _run(self, place: int, *, has_graph: bool) -> Tensor:
-        torch.manual_seed(self._seeds[place])  # dropout knows no generator of its own
+        torch.manual_seed(self._seeds[place])  # dropout takes no generator
         with torch.set_grad_enabled(has_graph):
             return self._encode(self._passes[place])

@@ -1,4 +1,4 @@
-"""Checkpoints of a training run: whole or absent, two kept, every byte checked before it is trusted."""
+"""Checkpoints of a training run: each is complete or missing, two are kept, and every byte is checked when read."""
 
 import dataclasses
 import json
@@ -28,30 +28,30 @@ RUN_FILE = "run.json"
 STATE_FILE = "state.json"
 TENSOR_FILES = ("model", "best", "optimizer")
 FREE_SETTINGS = {"epochs", "patience", "checkpoint_minutes", "validate_every", "tensorboard"}
-"""How long a run goes, and how it is looked at, may be changed while it is under way."""
+"""Settings of a run's length and its monitoring, which may change when the run resumes."""
 
 
 @dataclass(frozen=True, slots=True)
 class State:
-    """How far a run has come, but for its tensors."""
+    """The position of a run in its data, without its tensors."""
 
     epoch: int = 0
-    """Epochs that are done."""
+    """Number of finished epochs."""
     step: int = 0
-    """Steps that are done of the epoch after them."""
+    """Number of finished steps in the current epoch."""
     softmax: float = 0.0
-    """The losses of these steps, as a share of the epoch's mean."""
+    """Part of the epoch's mean losses that these steps contribute."""
     balance: float = 0.0
     seconds: float = 0.0
     reports: list[EpochReport] = field(default_factory=list)
     best_epoch: int = 0
     num_log_lines: int = 0
     best: dict[str, Tensor] | None = None
-    """The weights of the best epoch; only in a state that was read from disk."""
+    """Weights of the best epoch; only in a state that was read from disk."""
 
     @property
     def last_validation(self) -> dict[str, float] | None:
-        """The latest validation figures, if there were any."""
+        """Latest validation figures, if there are any."""
         return next((report.validation for report in reversed(self.reports) if report.validation is not None), None)
 
 
@@ -71,18 +71,18 @@ class Checkpoints:
         self._folder = folder
         self._model = model
         self._optimizer = optimizer
-        self._names = names  # of the optimizer's parameters, in its order
+        self._names = names  # names of the optimizer's parameters, in its order
         self._settings = {**config.model_dump(mode="json", exclude=FREE_SETTINGS), **about}
 
     def save(self, state: State, best: dict[str, Tensor]) -> None:
-        """Write a checkpoint, and remove those before the last two."""
+        """Write a checkpoint, and remove all but the last two."""
         stated = {**dataclasses.asdict(dataclasses.replace(state, best=None)), "format": FORMAT}
         moments = {
             f"{name}/{key}": value
             for name, values in zip(self._names, self._optimizer.state_dict()["state"].values(), strict=True)
             for key, value in values.items()
         }
-        with new_folder(self._place(state), replaces=True) as written:  # a damaged one may be in its place
+        with new_folder(self._place(state), replaces=True) as written:  # a damaged checkpoint may have this name
             hashes = {
                 name: _write(written / f"{name}.safetensors", tensors)
                 for name, tensors in zip(TENSOR_FILES, (self._model.state_dict(), best, moments), strict=True)
@@ -93,17 +93,17 @@ class Checkpoints:
             shutil.rmtree(old)
 
     def restore(self) -> State | None:
-        """Put the newest checkpoint that is whole into model and optimizer; None where the run is new."""
+        """Load the newest intact checkpoint into model and optimizer; return None if the run is new."""
         self._check_run()
         for place in reversed(self._found()):
             try:
                 return self._read(place)
             except (OSError, ValueError, KeyError, TypeError, SafetensorError) as error:
-                logger.warning("%s is damaged (%s); going on from the checkpoint before it", place, error)
+                logger.warning("%s is damaged (%s); trying the checkpoint before it", place, error)
         return None
 
     def _check_run(self) -> None:
-        """Refuse to go on with a run that other settings began; those that change no step may differ."""
+        """Refuse a folder whose run has other settings, except for those in FREE_SETTINGS."""
         ours, file = self._settings, self._folder / RUN_FILE
         if not file.is_file():
             self._folder.mkdir(parents=True, exist_ok=True)
@@ -113,18 +113,18 @@ class Checkpoints:
         try:
             theirs = json.loads(file.read_text())
             if not isinstance(theirs, dict):
-                raise ValueError("it holds no settings")
+                raise ValueError("it is not a JSON object")
         except (OSError, ValueError) as error:
             raise InvalidInputError(
-                f"{file} cannot be read ({error}); choose another folder, or remove this one to begin anew."
+                f"{file} cannot be read ({error}); choose another folder, or remove this one to start again."
             ) from error
-        # A setting that the run did not record was not there to be set when it began.
+        # A setting that the run did not record did not exist when the run started.
         differing = [key for key in theirs.keys() - FREE_SETTINGS if ours.get(key) != theirs[key]]
         if differing:
             key = min(differing, key=lambda name: (not name.endswith(".kind"), name))
             raise InvalidInputError(
                 f"{self._folder} holds a run with {key} = {theirs[key]!r} but {ours.get(key)!r} was asked for; "
-                "choose another folder, or remove this one to begin anew."
+                "choose another folder, or remove this one to start again."
             )
 
     def _read(self, place: Path) -> State:
@@ -149,12 +149,12 @@ class Checkpoints:
         return self._folder / "checkpoints" / f"{state.epoch:06d}-{state.step:08d}"
 
     def _found(self) -> list[Path]:
-        """The folders of checkpoints, oldest first."""
+        """Return the folders of checkpoints, oldest first."""
         return sorted(path for path in (self._folder / "checkpoints").glob("[0-9]*-[0-9]*") if path.is_dir())
 
 
 def _write(file: Path, tensors: dict[str, Tensor]) -> str:
-    # Weights that a model uses twice under two names are written twice: a file of safetensors shares nothing.
+    # Weights with two names are written twice: tensors in a safetensors file share no memory.
     content = safetensors.torch.save({name: tensor.detach().cpu().clone() for name, tensor in tensors.items()})
     file.write_bytes(content)
     return xxhash.xxh3_128_hexdigest(content)

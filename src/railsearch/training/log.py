@@ -1,4 +1,4 @@
-"""The log of a training run: one JSON object a line, an epoch each; as curves for TensorBoard where that is asked."""
+"""The log of a training run: one JSON object for each epoch in log.jsonl, and curves for TensorBoard on request."""
 
 import dataclasses
 import json
@@ -18,7 +18,7 @@ CURVES_FOLDER = "tensorboard"
 
 
 class TrainingLog:
-    """Appends to log.jsonl; lines of epochs that a resumed run repeats are taken away first."""
+    """A writer that appends to log.jsonl; on entry it removes the lines of epochs that a resumed run repeats."""
 
     def __init__(self, folder: Path | None, *, num_lines: int, has_curves: bool = False) -> None:
         self._folder = folder
@@ -49,7 +49,7 @@ class TrainingLog:
             self._curves.close()
 
     def write(self, report: EpochReport, *, learning_rate: float) -> None:
-        """Add one epoch."""
+        """Write one epoch."""
         values = {**dataclasses.asdict(report), "learning_rate": learning_rate}
         if self._lines is not None:
             self._lines.write(json.dumps(values) + "\n")
@@ -63,9 +63,9 @@ class TrainingLog:
 
 
 def import_tensorboard() -> "type[SummaryWriter]":
-    """The writer of TensorBoard's files."""
+    """Import and return the class that writes TensorBoard files."""
     try:
-        from torch.utils.tensorboard import SummaryWriter  # noqa: PLC0415  (an extra: only who asks for it needs it)
+        from torch.utils.tensorboard import SummaryWriter  # noqa: PLC0415  (optional: imported only on request)
     except ImportError as error:
         raise MissingExtraError("tensorboard is not installed; pip install 'railsearch[train]'.") from error
     return SummaryWriter

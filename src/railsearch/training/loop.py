@@ -1,12 +1,11 @@
-"""The one training loop: every model, every data set, resumable at any step.
+"""The training loop of every model and every data set; a run can resume at any step.
 
-A step depends on nothing but the weights, the optimizer's state and its own number: order, negatives and dropout are
-seeded anew by (seed, epoch, step, process). So a run that goes on from a checkpoint repeats one that was never
-interrupted, bit for bit, on the CPU with the same number of threads.
+A step depends only on the weights, the optimizer's state and the step's number: order, negatives and dropout are seeded
+for each step by (seed, epoch, step, process). So a run that resumes from a checkpoint equals an uninterrupted run, bit
+for bit, on the CPU with the same number of threads.
 """
 
 import copy
-import hashlib
 import logging
 import math
 import time
@@ -14,61 +13,25 @@ from collections.abc import Iterator, Mapping
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Protocol
 
 import torch
-from torch import Generator, Tensor, nn
+from torch import Tensor, nn
 from torch.optim import AdamW
 
 from railsearch.foundation.errors import InvalidInputError, TrainingError
 from railsearch.foundation.files import only_writer
 from railsearch.training.checkpoints import Checkpoints, State
-from railsearch.training.config import LoopConfig, Schedule
+from railsearch.training.config import LoopConfig
 from railsearch.training.log import TrainingLog, import_tensorboard
 from railsearch.training.losses import StepLosses
 from railsearch.training.processes import Processes
 from railsearch.training.progress import TrainingProgress
 from railsearch.training.report import EpochReport, FitReport
+from railsearch.training.schedule import learning_rate
+from railsearch.training.seeds import derive_generator, derive_seed
+from railsearch.training.task import Batch, Task, check_metric, diverged
 
 logger = logging.getLogger(__name__)
-
-
-@dataclass(frozen=True, slots=True, eq=False)
-class Batch:
-    """The examples of one step."""
-
-    examples: Tensor  # (b,) all of them, whichever process they fall to
-    own: Tensor  # (o,) those of this process; there may be none
-    generator: Generator
-    """Of everything that is drawn for this step in this process, on the CPU."""
-    seed: int = 0
-    """Of what all processes are to draw alike."""
-
-
-class Task(Protocol):
-    """What the loop trains: a model, examples, a loss, and a way to tell how good it is."""
-
-    @property
-    def model(self) -> nn.Module:
-        """Everything that has weights."""
-        ...
-
-    @property
-    def num_examples(self) -> int:
-        """How many examples an epoch goes over."""
-        ...
-
-    def step(self, batch: Batch) -> StepLosses:
-        """Run forward and backward for this process's share; over all of them losses and gradients add up."""
-        ...
-
-    def validate(self) -> dict[str, float] | None:
-        """Measure the model in eval mode on what is held out for that; None where nothing is."""
-        ...
-
-    def check_alive(self) -> None:
-        """Raise a TrainingError where the model can no longer score."""
-        ...
 
 
 def train(
@@ -85,26 +48,26 @@ def train(
     """Train the task's model in place, and leave it in eval mode with the weights of the best epoch.
 
     Args:
-        task: what to train.
-        config: how.
-        folder: where checkpoints and log.jsonl are written, and where a run that was cut short goes on from; None
-            keeps nothing.
-        about: what else makes the run what it is, such as model and data, as JSON values; a folder with a run that
-            differs in it is refused.
-        processes: those that train together, each with a model of the same first weights.
-        rate_factors: by their names, weights whose learning rate is so many times the config's.
-        unit: what examples are called by the progress bar.
-        show_progress: draw a progress bar; by default only on a terminal.
+        task: the model, its examples and its loss.
+        config: settings of the loop.
+        folder: folder for checkpoints and log.jsonl; an interrupted run in it continues. None writes nothing.
+        about: what else the run depends on, such as model and data, as JSON values; a folder that holds a run with
+            other values is refused.
+        processes: the processes that train together, each with a model of the same first weights.
+        rate_factors: names of weights, and the factors by which their learning rates differ from the config's.
+        unit: name of the examples in the progress bar.
+        show_progress: True draws a progress bar, False shows nothing; by default, a bar on a terminal, and elsewhere
+            a line now and then.
 
     Raises:
         TrainingError: the loss was no longer finite; the best weights so far are restored.
         InvalidInputError: the folder holds another run.
-        MissingExtraError: curves for TensorBoard are asked for, and it is not installed.
+        MissingExtraError: config.tensorboard is true but TensorBoard is not installed.
     """
     if config.tensorboard:
         import_tensorboard()
         if folder is None:
-            raise InvalidInputError("tensorboard is true but the run has no folder for it; give one.")
+            raise InvalidInputError("tensorboard is true but folder is None; give a folder for the curves.")
     processes = processes or Processes()
     model = task.model
     trained = {name: parameter for name, parameter in model.named_parameters() if parameter.requires_grad}
@@ -135,7 +98,13 @@ def train(
         log = TrainingLog(
             folder if processes.is_first else None, num_lines=state.num_log_lines, has_curves=config.tensorboard
         )
-        progress = TrainingProgress(config.epochs, steps_per_epoch, unit=unit, is_shown=show_progress)
+        progress = TrainingProgress(
+            config.epochs,
+            steps_per_epoch,
+            metric=config.metric,
+            unit=unit,
+            is_shown=show_progress if processes.is_first else False,
+        )
         stack.enter_context(log)
         stack.enter_context(progress)
         run = _Run(task, config, optimizer, weights, processes, checkpoints, log, progress, best, state)
@@ -150,13 +119,13 @@ def train(
 
 @contextmanager
 def _alone_in(folder: Path) -> Iterator[None]:
-    """Keep other runs out of the folder."""
+    """Lock the folder, so that no other process trains in it."""
     with ExitStack() as stack:
         try:
             stack.enter_context(only_writer(folder))
         except BlockingIOError:
             raise InvalidInputError(
-                f"another process is training in {folder}; wait for it, or choose another folder."
+                f"another process is training in {folder}; wait until it ends, or choose another folder."
             ) from None
         except OSError as error:
             raise InvalidInputError(f"{folder} cannot be written ({error}); choose another folder.") from error
@@ -165,7 +134,7 @@ def _alone_in(folder: Path) -> Iterator[None]:
 
 @dataclass(slots=True, eq=False)
 class _Run:
-    """A training run under way."""
+    """A training run in progress."""
 
     task: Task
     config: LoopConfig
@@ -184,16 +153,16 @@ class _Run:
         return math.ceil(self.task.num_examples / self.config.batch_size)
 
     def go(self) -> None:
-        """Train until the last epoch, or until nothing gets better."""
-        while self.state.epoch < self.config.epochs and not self._is_hopeless():
+        """Train until the last epoch, or until patience runs out."""
+        while self.state.epoch < self.config.epochs and not self._is_out_of_patience():
             self._train_epoch()
             self._finish_epoch()
 
     def _train_epoch(self) -> None:
-        """Go through the rest of an epoch, from the step that the state says."""
+        """Train on the rest of the epoch, from the step in the state."""
         epoch = self.state.epoch + 1
         self.task.model.train(True)
-        order = torch.randperm(self.task.num_examples, generator=_generator(self.config.seed, "order", epoch))
+        order = torch.randperm(self.task.num_examples, generator=derive_generator(self.config.seed, "order", epoch))
         batches = torch.split(order, self.config.batch_size)
         started = time.perf_counter() - self.state.seconds
         for step in range(self.state.step, len(batches)):
@@ -212,15 +181,15 @@ class _Run:
                 self._save()
 
     def _step(self, epoch: int, step: int, examples: Tensor) -> StepLosses:
-        """One step of the optimizer; what it gives is the mean over all processes' examples."""
+        """Run one step of the optimizer and return the mean losses over the examples of all processes."""
         rate = learning_rate(self.config, (epoch - 1) * self.steps_per_epoch + step, self.steps_per_epoch)
         for group in self.optimizer.param_groups:
             group["lr"] = rate * group["factor"]
         self.optimizer.zero_grad()
-        generator = _generator(self.config.seed, "step", epoch, step, self.processes.rank)
-        # Dropout knows no generator of its own.
-        torch.manual_seed(_seed(self.config.seed, "dropout", epoch, step, self.processes.rank))
-        shared = _seed(self.config.seed, "shared", epoch, step)
+        generator = derive_generator(self.config.seed, "step", epoch, step, self.processes.rank)
+        # Dropout takes no generator: it draws from the global state.
+        torch.manual_seed(derive_seed(self.config.seed, "dropout", epoch, step, self.processes.rank))
+        shared = derive_seed(self.config.seed, "shared", epoch, step)
         own = self.task.step(Batch(examples, self.processes.own(examples), generator, shared))
         losses = StepLosses(*self.processes.sum(own.softmax, own.balance))
         if not math.isfinite(losses.softmax):
@@ -232,7 +201,7 @@ class _Run:
         return losses
 
     def _finish_epoch(self) -> None:
-        """Validate, keep the weights if they are the best, write the log and a checkpoint."""
+        """Validate, keep the weights if they are the best so far, and write the log and a checkpoint."""
         epoch = self.state.epoch + 1
         self.task.model.train(False)
         self.task.check_alive()
@@ -255,23 +224,20 @@ class _Run:
             self.best, best_epoch = copy.deepcopy(self.task.model.state_dict()), epoch
         group = self.optimizer.param_groups[0]
         self.log.write(report, learning_rate=group["lr"] / group["factor"])
-        self.progress.finish_epoch(epoch, validation)
+        self.progress.finish_epoch(report)
         self.state = State(epoch=epoch, reports=reports, best_epoch=best_epoch, num_log_lines=len(reports))
         self._save()
 
     def _is_best(self, validation: dict[str, float] | None) -> bool:
-        """Whether these weights are to be kept; without any validation the last ones are."""
+        """Return True if these weights are the best so far; without validation, the last weights are."""
         if validation is None:
             return self.state.last_validation is None
-        if self.config.metric not in validation:
-            raise InvalidInputError(
-                f"metric is {self.config.metric!r} but validation measures: {', '.join(validation)}."
-            )
+        check_metric(self.config.metric, validation)
         best = next((report.validation for report in self.state.reports if report.epoch == self.state.best_epoch), None)
         return best is None or validation[self.config.metric] > best[self.config.metric]
 
-    def _is_hopeless(self) -> bool:
-        """Whether as many validations as patience allows were no better than the best."""
+    def _is_out_of_patience(self) -> bool:
+        """Return True if the last `patience` validations were no better than the best one."""
         if self.config.patience is None or self.state.last_validation is None:
             return False
         since = [each for each in self.state.reports if each.epoch > self.state.best_epoch and each.validation]
@@ -283,41 +249,7 @@ class _Run:
                 self.checkpoints.save(self.state, self.best)
             except OSError as error:
                 raise TrainingError(
-                    f"a checkpoint cannot be written ({error}); make room, and run the same again: it goes on from the "
-                    "checkpoint before."
+                    f"a checkpoint cannot be written ({error}); free some space and start the run again: it "
+                    "continues from the last checkpoint."
                 ) from error
         self.last_saved = time.monotonic()
-
-
-def learning_rate(config: LoopConfig, step: int, steps_per_epoch: int) -> float:
-    """The learning rate of a step, counted from 0 over all epochs.
-
-    >>> config = LoopConfig(epochs=1, learning_rate=1.0, schedule="linear", warmup_share=0.5)
-    >>> [learning_rate(config, step, 4) for step in range(4)]
-    [0.5, 1.0, 1.0, 0.5]
-    """
-    num_steps = config.epochs * steps_per_epoch
-    num_warmup = round(config.warmup_share * num_steps)
-    if step < num_warmup:
-        return config.learning_rate * (step + 1) / num_warmup
-    done = (step - num_warmup) / max(1, num_steps - num_warmup)  # 0 up to just below 1
-    if config.schedule is Schedule.LINEAR:
-        return config.learning_rate * (1 - done)
-    if config.schedule is Schedule.COSINE:
-        return config.learning_rate * (1 + math.cos(math.pi * done)) / 2
-    return config.learning_rate
-
-
-def diverged(symptom: str, config: LoopConfig) -> TrainingError:
-    """Say that training cannot go on, and what to try."""
-    return TrainingError(f"{symptom}; lower learning_rate (it is {config.learning_rate:g}) or raise the temperature.")
-
-
-def _seed(*parts: object) -> int:
-    """A seed that depends on all parts; 63 bits, which every generator takes."""
-    digest = hashlib.sha256(repr(parts).encode()).digest()
-    return int.from_bytes(digest[:8], "little") >> 1
-
-
-def _generator(*parts: object) -> Generator:
-    return Generator().manual_seed(_seed(*parts))

@@ -1,4 +1,4 @@
-"""The sampled softmax loss with load balance (the paper's equation 4), in memory that stays bounded."""
+"""The sampled softmax loss with load balance (the paper's equation 4), in bounded memory."""
 
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -11,13 +11,13 @@ from railsearch.similarity import ItemParts, QueryParts, Similarity, load_balanc
 from railsearch.training.negatives import Contrast
 
 VALUES_PER_BLOCK = 2**20
-"""Values that the widest layer of a block holds for a backward pass: 4 MiB in fp32."""
+"""Values that the widest layer of a block keeps for the backward pass: 4 MiB in fp32."""
 MOST_PAIRS_PER_BLOCK = 2**14
 
 
 @dataclass(frozen=True, slots=True)
 class StepLosses:
-    """What one step's loss is made of."""
+    """The two terms of the loss of one step."""
 
     softmax: float
     balance: float
@@ -35,22 +35,22 @@ def backward_sampled_softmax(
 ) -> StepLosses:
     """Compute the loss and add its gradient to every weight, as `loss.backward()` would.
 
-    -log(exp(phi+) / (exp(phi+) + sum over negatives of exp(phi-))) + balance_weight * L_MI, mean over examples. A
-    negative that is right for the example does not count. Forward and backward run block by block over the
-    examples, so that activations of (examples x negatives x pairs) are never all there at once, and stay in the
-    cache. The sides' own networks run forward and backward once.
+    The loss is the mean over examples of -log(exp(phi+) / (exp(phi+) + sum over negatives of exp(phi-))), plus
+    balance_weight * L_MI. A negative that is right for the example does not count. Forward and backward passes run
+    block by block over the examples, so that the activations (examples x negatives x component pairs) are never all in
+    memory, and those of a block stay in the cache. The networks of each side run forward and backward once.
 
     Args:
-        similarity: the similarity that made the parts.
-        query_parts: the batch's E examples.
-        item_parts: every item that the contrast names.
-        contrast: rows of `item_parts`: the right item and the negatives of each example.
-        balance_weight: alpha, the weight of the load-balance loss over the positive pairs of these examples.
-        num_examples: what the sum over examples is divided by, where other processes have more of them; else E.
-        pairs_per_block: how many (example, negative) pairs are held at once; by default so many as fit the cache.
+        similarity: the similarity that computed the parts.
+        query_parts: query side of the batch's E examples.
+        item_parts: item side of every item in the contrast.
+        contrast: the right item and the negatives of each example, as rows of `item_parts`.
+        balance_weight: alpha, the weight of the load-balance loss over the positive query-item pairs.
+        num_examples: divisor of the sum over examples if other processes have more examples; E by default.
+        pairs_per_block: (example, negative) pairs in memory at once; by default as many as fit the cache.
     """
     share = 1.0 if num_examples is None else len(query_parts) / num_examples
-    positive_parts = item_parts[contrast.positives[:, None]]  # one candidate an example
+    positive_parts = item_parts[contrast.positives[:, None]]  # one candidate for each example
     positive = similarity.compare_candidates(query_parts, positive_parts)
     balance = load_balance_loss(positive.gate_weights)
 
@@ -91,8 +91,17 @@ def backward_sampled_softmax(
     return StepLosses(softmax=total, balance=balance.item() * share)
 
 
+def backward_user_penalty(similarity: Similarity, user_ids: Tensor, *, weight: float) -> None:
+    """Add the gradient of the l2 penalty on these users' rows of a user table, times `weight`."""
+    if not weight:
+        return
+    penalty = weight * similarity.user_penalty(user_ids)  # ()
+    if penalty.requires_grad:
+        penalty.backward()  # type: ignore[no-untyped-call]
+
+
 def _blocks(contrast: Contrast, pairs_per_block: int) -> Iterator[tuple[slice, Tensor]]:
-    """Examples, and the negatives that they are compared with: (n,) where all share them, (e, n) where none does."""
+    """Yield blocks of examples and their negatives: (n,) if the block shares them, (e, n) if no example does."""
     rows_per_block = max(1, pairs_per_block // max(1, contrast.negatives.shape[1]))
     if len(contrast.negatives) == len(contrast.positives):
         for first in range(0, len(contrast.positives), rows_per_block):
@@ -107,14 +116,14 @@ def _blocks(contrast: Contrast, pairs_per_block: int) -> Iterator[tuple[slice, T
 
 
 class _Gradients:
-    """Gradients of item parts, gathered from blocks that each looked at a few rows."""
+    """Gradients of item parts, summed over blocks that each use a few rows."""
 
     def __init__(self, item_parts: ItemParts) -> None:
         self.components = torch.zeros_like(item_parts.components)  # (U, Px, d)
         self.gate = None if item_parts.gate is None else torch.zeros_like(item_parts.gate)  # (U, P)
 
     def add(self, rows: Tensor, leaves: ItemParts) -> None:
-        """Add what reached the parts of these rows."""
+        """Add the gradients of these rows."""
         for total, leaf in ((self.components, leaves.components), (self.gate, leaves.gate)):
             if total is not None and leaf is not None and leaf.grad is not None:
                 total.index_add_(0, rows.flatten(), leaf.grad.flatten(0, rows.ndim - 1))

@@ -1,4 +1,4 @@
-"""Which items a training example is told apart from."""
+"""Negatives: the items that the loss compares with the right item of each example."""
 
 from dataclasses import dataclass
 from enum import StrEnum
@@ -11,27 +11,27 @@ class Negatives(StrEnum):
     """Where negatives come from, and which examples of a batch share them."""
 
     UNIFORM = "uniform"
-    """Drawn evenly from the whole corpus, with replacement, and shared by all examples of a batch."""
+    """Drawn uniformly from all items, with replacement, and shared by all examples of a batch."""
     PER_HISTORY = "per_history"
-    """Drawn evenly, and shared by the positions of one history."""
+    """Drawn uniformly, and shared by the positions of one history."""
     PER_EXAMPLE = "per_example"
-    """Drawn evenly for each example by itself, as the paper does; costs more time and memory traffic."""
+    """Drawn uniformly for each example, as in the paper; takes more time and memory bandwidth."""
     IN_BATCH = "in_batch"
-    """The positives of the other examples, so that popular items are drawn more often; each history draws its own
-    among them."""
+    """Drawn from the positives of the other examples, so that popular items are drawn more often; each history has its
+    own."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Contrast:
-    """What each of E examples must tell apart: its right item, and the negatives of the group that it belongs to."""
+    """The right item of each of E examples, and the negatives of the group that the example belongs to."""
 
     positives: Tensor  # (E,) item rows
     negatives: Tensor  # (G, n) item rows
-    group_sizes: tuple[int, ...]  # (G,) examples that share each row of negatives, in order; they sum to E
-    excluded: Tensor | None = None  # (E, n) negatives that an example is not told apart from: they are right as well
+    group_sizes: tuple[int, ...]  # (G,) number of examples that share each row of negatives, in order; sums to E
+    excluded: Tensor | None = None  # (E, n) negatives that do not count because they are also right
 
     def distinct_items(self) -> "tuple[Tensor, Contrast]":
-        """The item rows that occur at all (U,), ascending, and the same contrast with places among them as rows."""
+        """Return the distinct item rows (U,), ascending, and this contrast with positions in them instead of rows."""
         rows, places = torch.unique(torch.cat([self.positives, self.negatives.flatten()]), return_inverse=True)
         positives, negatives = places.split([len(self.positives), self.negatives.numel()])
         return rows, Contrast(positives, negatives.view_as(self.negatives), self.group_sizes, self.excluded)
@@ -50,13 +50,13 @@ def draw_contrast(
     """Draw the negatives of a batch whose positives are the item rows (E,).
 
     Args:
-        kind: where they come from.
-        positives: the right item of each example, history by history where there are any.
-        history_lengths: (B,) examples of each history; None where examples belong to none.
-        pool: positives of the whole batch, whichever process they fall to, for in-batch negatives.
-        num_items: rows to draw from.
-        num_negatives: n, how many each group gets; in-batch ones come by themselves.
-        generator: of the draws, on the CPU.
+        kind: source of the negatives.
+        positives: right item of each example, ordered by history.
+        history_lengths: (B,) number of examples of each history; None if examples have no histories.
+        pool: positives of the complete batch in all processes, for in-batch negatives.
+        num_items: number of item rows.
+        num_negatives: n, negatives of each group; ignored for in-batch negatives without histories.
+        generator: source of the random numbers, on the CPU.
     """
     if kind is Negatives.IN_BATCH and history_lengths is None:
         return Contrast(positives, pool[None], (len(positives),))

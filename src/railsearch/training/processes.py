@@ -1,4 +1,4 @@
-"""Several processes that train one model: each has a share of every batch, and gradients are summed."""
+"""Several processes that train one model: each has a share of every batch, and gradients are added up."""
 
 import datetime as dt
 import json
@@ -13,27 +13,28 @@ from torch import Tensor
 from torch.nn import Parameter
 
 LONGEST_WAIT = dt.timedelta(days=1)
-"""All wait for the first one's validation, which may encode a whole corpus. One that dies is noticed at once."""
+"""All processes wait for the first one's validation, which may encode many texts. A process that dies is noticed at
+once."""
 
 
 @dataclass(frozen=True, slots=True)
 class Processes:
-    """This process among those that train together; alone by default."""
+    """The rank of this process and the number of processes that train together; one by default."""
 
     rank: int = 0
     count: int = 1
 
     @property
     def is_first(self) -> bool:
-        """Whether this is the process that validates, logs and writes."""
+        """True for the process that validates, logs and writes."""
         return self.rank == 0
 
     def own(self, batch: Tensor) -> Tensor:
-        """This process's share of a batch; the last of a small batch may get nothing."""
+        """Return this process's share of a batch; it may be empty."""
         return batch[self.rank :: self.count]
 
     def sum_gradients(self, parameters: list[Parameter]) -> None:
-        """Give every process the sum of all gradients, in one message."""
+        """Replace the gradients of every process by their sum, in one message."""
         if self.count == 1:
             return
         gradients = [torch.zeros_like(each) if each.grad is None else each.grad for each in parameters]
@@ -43,7 +44,7 @@ class Processes:
             parameter.grad = summed.view_as(parameter)
 
     def gather(self, own: Tensor, count: int) -> Tensor:
-        """Give every process all rows (count, ...) of which each has its own, as `own` shares them out."""
+        """Return the rows of all processes (count, ...); each process gives its share, as `own` selects it."""
         if self.count == 1:
             return own
         rows = own.new_zeros(count, *own.shape[1:])
@@ -52,7 +53,7 @@ class Processes:
         return rows
 
     def sum(self, *values: float) -> list[float]:
-        """Sum numbers over all processes."""
+        """Return the sums of the numbers over all processes."""
         if self.count == 1:
             return list(values)
         summed = torch.tensor(values, dtype=torch.float64)
@@ -60,7 +61,7 @@ class Processes:
         return summed.tolist()
 
     def from_first(self, figures: dict[str, float] | None) -> dict[str, float] | None:
-        """Give every process the figures that the first one has."""
+        """Return the figures of the first process, in every process."""
         if self.count == 1:
             return figures
         text = torch.frombuffer(bytearray(json.dumps(figures).encode()), dtype=torch.uint8)
@@ -74,7 +75,7 @@ class Processes:
 
 @contextmanager
 def joined_processes() -> Iterator[Processes]:
-    """The processes that `torchrun` started, or this one alone; they talk by gloo, which every CPU has."""
+    """Join the processes that `torchrun` started, if any; they communicate by gloo, which runs on every CPU."""
     count = int(os.environ.get("WORLD_SIZE", "1"))
     if count == 1 or dist.is_initialized():
         yield Processes(dist.get_rank(), dist.get_world_size()) if dist.is_initialized() else Processes()

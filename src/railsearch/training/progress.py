@@ -1,66 +1,65 @@
-"""A progress bar for training: loss, validation, rate and time left on a terminal; silent in a pipe."""
+"""Progress of a training run: loss, validation, rate and time left on a terminal; elsewhere a line for an epoch."""
 
 import math
-import sys
 from types import TracebackType
 from typing import Self
 
-from rich.console import Console
-from rich.progress import BarColumn, Progress, ProgressColumn, Task, TextColumn, TimeElapsedColumn, TimeRemainingColumn
-from rich.text import Text
+from rich.progress import BarColumn, TextColumn
 
-
-class _Rate(ProgressColumn):
-    def __init__(self, unit: str) -> None:
-        super().__init__()
-        self._unit = unit
-
-    def render(self, task: Task) -> Text:
-        """Examples a second."""
-        per_step = task.fields["examples_per_step"]
-        return Text("" if task.speed is None else f"{task.speed * per_step:,.0f} {self._unit}/s")
+from railsearch.foundation.progress import ProgressMeter, RateColumn
+from railsearch.training.report import EpochReport
 
 
 class TrainingProgress:
-    """Counts steps; drawn on standard error, so that a command's output stays clean."""
+    """The progress of a run in steps, shown on standard error."""
 
-    def __init__(self, num_epochs: int, steps_per_epoch: int, *, unit: str, is_shown: bool | None) -> None:
-        self._bar = Progress(
+    def __init__(self, num_epochs: int, steps_per_epoch: int, *, metric: str, unit: str, is_shown: bool | None) -> None:
+        self._num_epochs = num_epochs
+        self._steps_per_epoch = steps_per_epoch
+        self._metric = metric
+        self._meter = ProgressMeter(
             TextColumn(f"epoch {{task.fields[epoch]}}/{num_epochs}"),
             BarColumn(),
             TextColumn("loss {task.fields[loss]:.3f}{task.fields[quality]}"),
-            _Rate(unit),
-            TimeElapsedColumn(),
-            TextColumn("left"),
-            TimeRemainingColumn(),
-            console=Console(stderr=True),
-            disable=not (sys.stderr.isatty() if is_shown is None else is_shown),
-        )
-        self._steps_per_epoch = steps_per_epoch
-        self._task = self._bar.add_task(
-            "train", total=num_epochs * steps_per_epoch, epoch=0, loss=math.nan, quality="", examples_per_step=0
+            RateColumn(unit),
+            total=num_epochs * steps_per_epoch,
+            is_shown=is_shown,
+            fields={"epoch": 0, "loss": math.nan, "quality": "", "per_step": 0},
         )
 
     def __enter__(self) -> Self:
-        self._bar.start()
+        self._meter.__enter__()
         return self
 
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        self._bar.stop()
+        self._meter.__exit__(kind, error, trace)
 
     def resume(self, epoch: int, step: int, validation: dict[str, float] | None) -> None:
-        """Count what an earlier run has done."""
-        self._bar.update(self._task, completed=epoch * self._steps_per_epoch + step)
-        self.finish_epoch(epoch, validation)
+        """Count the steps of an interrupted run, and show its last validation."""
+        self._meter.update(
+            {"epoch": epoch, **self._quality(validation)}, completed=epoch * self._steps_per_epoch + step
+        )
 
     def advance(self, loss: float, num_examples: int) -> None:
         """Count one step."""
-        self._bar.update(self._task, advance=1, loss=loss, examples_per_step=num_examples)
+        self._meter.update({"loss": loss, "per_step": num_examples}, advance=1)
 
-    def finish_epoch(self, epoch: int, validation: dict[str, float] | None) -> None:
-        """Show how many epochs are done, and the latest validation figures."""
-        self._bar.update(self._task, epoch=epoch)
-        if validation is not None:
-            self._bar.update(self._task, quality=f"  HR@10 {validation['HR@10']:.4f}")
+    def finish_epoch(self, report: EpochReport) -> None:
+        """Show a finished epoch, and its validation if there was one."""
+        quality = self._quality(report.validation)
+        self._meter.update({"epoch": report.epoch, **quality})
+        self._meter.write_line(
+            lambda _: (
+                f"epoch {report.epoch}/{self._num_epochs}  loss {report.loss:.3f}{quality.get('quality', '')}  "
+                f"{report.seconds + report.validation_seconds:.0f} s"
+            )
+        )
+
+    def _quality(self, validation: dict[str, float] | None) -> dict[str, str]:
+        """Return the field that shows validation figures; empty if there are none, so that the last ones stay."""
+        if validation is None:
+            return {}
+        names = dict.fromkeys(("HR@10", self._metric))
+        return {"quality": "".join(f"  {name} {validation[name]:.4f}" for name in names if name in validation)}

@@ -1,32 +1,32 @@
-"""What training gave, epoch by epoch."""
+"""The report of a training run, epoch by epoch."""
 
 from dataclasses import dataclass
 
 
 @dataclass(frozen=True, slots=True)
 class EpochReport:
-    """What one epoch of training gave."""
+    """Losses, validation figures and times of one epoch."""
 
     epoch: int
     loss: float
     balance_loss: float
     validation: dict[str, float] | None
-    """Metrics on what is held out for validation, where there is any and this epoch was validated."""
+    """Metrics on the validation data; None if there is none or this epoch was not validated."""
     seconds: float
-    """Spent on training."""
+    """Time spent on training."""
     validation_seconds: float = 0.0
 
 
 @dataclass(frozen=True, slots=True)
 class FitReport:
-    """How training went, and which epoch's weights the model was left with."""
+    """The epochs of a run, and the epoch whose weights the model has."""
 
     epochs: tuple[EpochReport, ...]
     best_epoch: int
 
     @property
     def best(self) -> EpochReport:
-        """The epoch whose weights were kept."""
+        """Report of the epoch whose weights the model has."""
         return self.epochs[self.best_epoch - 1]
 
     @property

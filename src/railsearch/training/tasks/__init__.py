@@ -1,1 +1,1 @@
-"""Training tasks: what the loop trains, one file for each kind of data."""
+"""Training tasks: the examples and the loss of each kind of data."""

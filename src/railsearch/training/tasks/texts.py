@@ -1,4 +1,4 @@
-"""Trains a text model on questions and their passages, told apart from all other passages of the batch."""
+"""Training on questions and their passages: the negatives of a question are the other passages of the batch."""
 
 from collections.abc import Sequence
 
@@ -8,24 +8,23 @@ from torch import Generator, Tensor, nn
 from railsearch.data import QuestionPassages, Questions
 from railsearch.encoders import Side
 from railsearch.foundation.errors import InvalidInputError
-from railsearch.foundation.inputs import is_finite
 from railsearch.foundation.metrics import summarize
 from railsearch.models.ranking import PASSAGE_CUTOFFS, rank_questions
 from railsearch.models.text import TextModel
 from railsearch.training.cached import CachedEncoding
 from railsearch.training.config import TextTrainingConfig
-from railsearch.training.loop import Batch, diverged
 from railsearch.training.losses import StepLosses, backward_sampled_softmax
 from railsearch.training.negatives import Contrast
 from railsearch.training.processes import Processes
+from railsearch.training.task import Batch, check_metric, check_weights
 
 
 class TextTask:
-    """What the training loop needs to train a text model on (question, passage) pairs.
+    """The task of a text model: (question, passage) pairs are the examples.
 
-    Every process encodes its share of a batch's texts and computes the loss of the whole batch, load balance and all,
-    from the components of all, which costs little beside the encoder. So the gradient is that of one process, whatever
-    their number, save for what the encoder's own dropout draws.
+    Every process encodes its share of the batch's texts, and computes the loss of the complete batch, including load
+    balance, from the components of all processes; this costs little beside the encoder. So the gradient does not depend
+    on the number of processes, except for the dropout of the encoder.
     """
 
     def __init__(
@@ -43,31 +42,29 @@ class TextTask:
             raise InvalidInputError(f"{data.source} has no training questions; give some.")
         if len(torch.unique(self._pairs[:, 1])) < 2:
             raise InvalidInputError(
-                "all training pairs name the same passage, so there is nothing to tell it from; give more passages."
+                "all training pairs name the same passage, so there are no negatives; give at least 2 passages."
             )
-        measured = summarize([1], ks=PASSAGE_CUTOFFS)
-        if config.metric not in measured:
-            raise InvalidInputError(f"metric is {config.metric!r} but validation measures: {', '.join(measured)}.")
+        check_metric(config.metric, summarize([1], ks=PASSAGE_CUTOFFS))
         if config.num_hard_negatives and not len(data.train.hard_negatives):
             raise InvalidInputError(
                 f"num_hard_negatives is {config.num_hard_negatives} but the data name no hard negatives; set it to 0."
             )
         self._right_keys = (self._pairs[:, 0] * num_passages + self._pairs[:, 1]).sort().values  # (M,)
-        self.ranked = validation_rows(data, config)  # (n,) passages that validation ranks among
+        self.ranked = validation_rows(data, config)  # (n,) passages that validation ranks
 
     @property
     def num_examples(self) -> int:
-        """One a pair."""
+        """Number of training pairs."""
         return len(self._pairs)
 
     def step(self, batch: Batch) -> StepLosses:
-        """One forward and backward pass; the gradient is left in the weights."""
+        """Run one forward and backward pass, which adds the gradient to the weights."""
         data, similarity, processes = self._data, self._model.similarity, self._processes
         questions, positives = self._pairs[batch.examples].t().contiguous()  # (E,)
-        brought = draw_hard_negatives(
+        hard = draw_hard_negatives(
             data.train, questions, self._config.num_hard_negatives, Generator().manual_seed(batch.seed)
         )  # (h,)
-        passages = torch.unique(torch.cat([positives, brought]))  # (U,) so none is its own twin's negative
+        passages = torch.unique(torch.cat([positives, hard]))  # (U,) each once
         contrast = Contrast(
             positives=torch.searchsorted(passages, positives).to(self._device),
             negatives=torch.arange(len(passages), device=self._device)[None],
@@ -78,14 +75,14 @@ class TextTask:
         passage_encoding = self._encode(data.passages, passages, Side.PASSAGE, batch.generator)
         queries = self._gathered(query_encoding, len(questions), Side.QUERY)  # (E, Pq, d)
         items = self._gathered(passage_encoding, len(passages), Side.PASSAGE)  # (U, Px, d)
-        torch.manual_seed(batch.seed)  # the gate drops the same pairs in every process
+        torch.manual_seed(batch.seed)  # the same gate dropout in every process
         losses = backward_sampled_softmax(
             similarity,
             similarity.query_parts(queries.view(-1, *similarity.query_shape)),
             similarity.item_parts(items.view(-1, *similarity.item_shape)),
             contrast,
             balance_weight=self._config.balance_weight,
-            num_examples=len(questions) * processes.count,  # so that the processes' equal losses add up to one
+            num_examples=len(questions) * processes.count,  # every process has the complete loss, and they add up
         )
         for encoding, components in ((query_encoding, queries), (passage_encoding, items)):
             if encoding is not None:
@@ -94,7 +91,7 @@ class TextTask:
         return losses
 
     def validate(self) -> dict[str, float] | None:
-        """Rank the right passages of the questions held out for that."""
+        """Rank the right passages of the validation questions."""
         if self._data.validation is None:
             return None
         passages = [self._data.passages[row] for row in self.ranked.tolist()]
@@ -104,18 +101,17 @@ class TextTask:
         )
 
     def check_alive(self) -> None:
-        """Stop before weights that can no longer score are kept: the last step's damage shows in no loss."""
-        if not all(is_finite(parameter) for parameter in self._model.parameters()):
-            raise diverged("weights are NaN or infinite", self._config)
+        """Raise a TrainingError if a weight is not finite."""
+        check_weights(self.model, self._config)
 
     def _is_right(self, questions: Tensor, passages: Tensor) -> Tensor:
-        """Which passages are labelled right for which questions (E, U)."""
+        """Return which passages are labelled right for which questions (E, U)."""
         keys = questions[:, None] * len(self._data.passages) + passages  # (E, U)
         places = torch.searchsorted(self._right_keys, keys).clamp_max(len(self._right_keys) - 1)
         return self._right_keys[places] == keys
 
     def _encode(self, texts: Sequence[str], rows: Tensor, side: Side, generator: Generator) -> CachedEncoding | None:
-        """This process's share of the rows; None where it has none."""
+        """Encode this process's share of the rows; return None if it is empty."""
         own = self._processes.own(rows).tolist()
         if not own:
             return None
@@ -128,7 +124,7 @@ class TextTask:
         )
 
     def _gathered(self, encoding: CachedEncoding | None, count: int, side: Side) -> Tensor:
-        """The components of all processes' texts, as leaves."""
+        """Return the components of the texts of all processes, as leaves of the graph."""
         encoder = self._model.encoder
         if encoding is None:
             num_components = encoder.num_query_components if side is Side.QUERY else encoder.num_item_components
@@ -140,18 +136,18 @@ class TextTask:
 
 
 def draw_hard_negatives(questions: Questions, rows: Tensor, count: int, generator: Generator) -> Tensor:
-    """Passages that these questions bring along, up to so many each of those that the data name (h,)."""
+    """Draw up to `count` hard negatives of each of these questions: passage rows (h,)."""
     named, asked = questions.hard_negatives, torch.unique(rows)  # (H, 2) by question, (q,)
     bounds = torch.searchsorted(named[:, 0].contiguous(), torch.stack([asked, asked + 1]))  # (2, q)
-    drawn = [torch.empty(0, dtype=torch.int64)]  # (h,) in all, rows of those named
+    drawn = [torch.empty(0, dtype=torch.int64)]  # rows of `named`
     for first, last in zip(*bounds.tolist(), strict=True):
         drawn.append(first + torch.randperm(last - first, generator=generator)[:count])
-    brought: Tensor = named[torch.cat(drawn), 1]
-    return brought
+    hard: Tensor = named[torch.cat(drawn), 1]  # (h,)
+    return hard
 
 
 def validation_rows(data: QuestionPassages, config: TextTrainingConfig) -> Tensor:
-    """Which passages validation ranks among, ascending (n,): all, or the right ones and so many others, drawn once."""
+    """Return the passages that validation ranks, ascending (n,): all, or a fixed draw and the right ones."""
     count = len(data.passages)
     if data.validation is None or config.validation_passages is None or config.validation_passages >= count:
         return torch.arange(count)

@@ -1,0 +1,66 @@
+"""The contract between the training loop and the tasks that it trains."""
+
+from dataclasses import dataclass
+from typing import Protocol
+
+from torch import Generator, Tensor, nn
+
+from railsearch.foundation.errors import InvalidInputError, TrainingError
+from railsearch.foundation.inputs import is_finite
+from railsearch.training.config import LoopConfig
+from railsearch.training.losses import StepLosses
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Batch:
+    """The examples of one step."""
+
+    examples: Tensor  # (b,) all examples of the batch, in all processes
+    own: Tensor  # (o,) the examples of this process; may be empty
+    generator: Generator
+    """Source of all random numbers of this step in this process, on the CPU."""
+    seed: int = 0
+    """Seed of the random numbers that are equal in all processes."""
+
+
+class Task(Protocol):
+    """A model, its training examples, its loss, and its validation."""
+
+    @property
+    def model(self) -> nn.Module:
+        """Module that holds all weights."""
+        ...
+
+    @property
+    def num_examples(self) -> int:
+        """Number of examples in an epoch."""
+        ...
+
+    def step(self, batch: Batch) -> StepLosses:
+        """Run forward and backward for this process's examples; losses and gradients of all processes add up."""
+        ...
+
+    def validate(self) -> dict[str, float] | None:
+        """Measure the model in eval mode on held-out data; return None if nothing is held out."""
+        ...
+
+    def check_alive(self) -> None:
+        """Raise a TrainingError if the model can no longer score."""
+        ...
+
+
+def check_metric(metric: str, measured: dict[str, float]) -> None:
+    """Check that validation measures the metric that picks the best epoch."""
+    if metric not in measured:
+        raise InvalidInputError(f"metric is {metric!r} but validation measures: {', '.join(measured)}; choose one.")
+
+
+def check_weights(model: nn.Module, config: LoopConfig) -> None:
+    """Raise a TrainingError if a weight is NaN or infinite: the loss does not show the effect of the last step."""
+    if not all(is_finite(parameter) for parameter in model.parameters()):
+        raise diverged("weights are NaN or infinite", config)
+
+
+def diverged(symptom: str, config: LoopConfig) -> TrainingError:
+    """Build the error of a run that diverged, with a remedy."""
+    return TrainingError(f"{symptom}; lower learning_rate (it is {config.learning_rate:g}) or raise the temperature.")

@@ -1,0 +1,168 @@
+"""Training on (query, right item) pairs of embeddings that stay as they are."""
+
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor, nn
+
+from railsearch.foundation.errors import InvalidInputError
+from railsearch.foundation.inputs import ArrayLike, as_embeddings, as_integers, as_user_ids, is_finite
+from railsearch.foundation.metrics import summarize
+from railsearch.kernels import RowFilter, compute_item_parts, compute_query_parts, target_ranks
+from railsearch.similarity import Similarity
+from railsearch.training.config import TrainingConfig
+from railsearch.training.losses import StepLosses, backward_sampled_softmax, backward_user_penalty
+from railsearch.training.negatives import draw_contrast
+from railsearch.training.task import Batch, diverged
+
+PAIRS_PER_CHECK = 256
+"""Training pairs that are scored after each epoch to check that scores are finite."""
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class PairData:
+    """Checked embeddings and pairs, on the similarity's device and in its precision."""
+
+    queries: Tensor  # (Q, D)
+    items: Tensor  # (N, D)
+    user_ids: Tensor | None  # (Q,)
+    pairs: Tensor  # (M, 2) query row, item row
+    validation_pairs: Tensor | None = None  # (V, 2) held out
+    seen: RowFilter | None = None
+    """The training items of the query of each validation pair."""
+
+    def users_of(self, rows: Tensor) -> Tensor | None:
+        """Return the user ids of these query rows."""
+        return None if self.user_ids is None else self.user_ids[rows]
+
+    def tensors(self) -> dict[str, Tensor]:
+        """Return every tensor that a training run depends on, by name."""
+        named = {
+            "queries": self.queries,
+            "items": self.items,
+            "user_ids": self.user_ids,
+            "pairs": self.pairs,
+            "validation_pairs": self.validation_pairs,
+        }
+        return {name: tensor for name, tensor in named.items() if tensor is not None}
+
+
+class PairTask:
+    """The task of `fit_similarity`: pairs are the examples, and only the similarity is trained."""
+
+    def __init__(self, similarity: Similarity, data: PairData, config: TrainingConfig) -> None:
+        assert isinstance(similarity, nn.Module)
+        self.model: nn.Module = similarity
+        self._similarity = similarity
+        self._data = data
+        self._config = config
+
+    @property
+    def num_examples(self) -> int:
+        """Number of training pairs."""
+        return len(self._data.pairs)
+
+    def step(self, batch: Batch) -> StepLosses:
+        """Run one forward and backward pass, which adds the gradient to the weights."""
+        data, config = self._data, self._config
+        if not len(batch.own):
+            return StepLosses(0.0, 0.0)
+        queries, positives = data.pairs[batch.own.to(data.pairs.device)].unbind(dim=1)  # (E,)
+        users = data.users_of(queries)
+        contrast = draw_contrast(
+            config.negatives,
+            positives,
+            None,
+            pool=data.pairs[batch.examples.to(data.pairs.device), 1],
+            num_items=len(data.items),
+            num_negatives=config.num_negatives,
+            generator=batch.generator,
+        )
+        rows, contrast = contrast.distinct_items()
+        losses = backward_sampled_softmax(
+            self._similarity,
+            self._similarity.query_parts(data.queries[queries], user_ids=users),
+            self._similarity.item_parts(data.items[rows]),
+            contrast,
+            balance_weight=config.balance_weight,
+            num_examples=len(batch.examples),
+        )
+        if users is not None:
+            share = len(batch.own) / len(batch.examples)
+            backward_user_penalty(self._similarity, users, weight=config.user_penalty_weight * share)
+        return losses
+
+    @torch.no_grad()
+    def validate(self) -> dict[str, float] | None:
+        """Rank the item of each validation pair among all items, except the query's training items."""
+        data = self._data
+        if data.validation_pairs is None:
+            return None
+        queries, targets = data.validation_pairs.unbind(dim=1)  # (V,)
+        query_parts = compute_query_parts(self._similarity, data.queries[queries], data.users_of(queries))
+        item_parts = compute_item_parts(self._similarity, data.items)
+        return summarize(target_ranks(self._similarity, query_parts, item_parts, targets, row_filter=data.seen))
+
+    @torch.no_grad()
+    def check_alive(self) -> None:
+        """Raise a TrainingError if the scores of some training pairs are not finite."""
+        data = self._data
+        queries, items = data.pairs[:PAIRS_PER_CHECK].unbind(dim=1)  # (E,)
+        scores = self._similarity.score(
+            self._similarity.query_parts(data.queries[queries], user_ids=data.users_of(queries)),
+            self._similarity.item_parts(data.items[items]),
+        )  # (E, E)
+        if not is_finite(scores):
+            raise diverged("scores are NaN or infinite", self._config)
+
+
+def as_pair_data(
+    similarity: Similarity,
+    query_embeddings: ArrayLike,
+    item_embeddings: ArrayLike,
+    pairs: ArrayLike,
+    *,
+    validation_pairs: ArrayLike | None = None,
+    user_ids: ArrayLike | None = None,
+    like: Tensor,
+) -> PairData:
+    """Check embeddings and pairs, and move them to the device and precision of `like`."""
+    queries = as_embeddings(query_embeddings, name="query_embeddings", shape=similarity.query_shape).to(like)
+    items = as_embeddings(item_embeddings, name="item_embeddings", shape=similarity.item_shape).to(like)
+    size = (len(queries), len(items))
+    training = as_pairs(pairs, name="pairs", size=size).to(like.device)
+    if similarity.takes_user_ids and user_ids is None:
+        raise InvalidInputError("the similarity has a user table but user_ids is None; give one id for each query.")
+    if user_ids is not None and not similarity.takes_user_ids:
+        raise InvalidInputError("user_ids was given but the similarity has no user table; omit user_ids.")
+    users = None if user_ids is None else as_user_ids(user_ids, count=len(queries)).to(like.device)
+    if validation_pairs is None:
+        return PairData(queries, items, users, training)
+    held_out = as_pairs(validation_pairs, name="validation_pairs", size=size).to(like.device)
+    return PairData(queries, items, users, training, held_out, seen_items(training, held_out[:, 0]))
+
+
+def as_pairs(pairs: ArrayLike, *, name: str, size: tuple[int, int]) -> Tensor:
+    """Check (query row, item row) pairs against the number of queries and items."""
+    tensor = as_integers(pairs, name=name)
+    if tensor.ndim != 2 or tensor.shape[1] != 2 or len(tensor) == 0:
+        raise InvalidInputError(
+            f"{name} has shape {tuple(tensor.shape)}; give at least one (query row, item row): (pairs, 2)."
+        )
+    for column, side in enumerate(("query", "item")):
+        is_outside = (tensor[:, column] < 0) | (tensor[:, column] >= size[column])
+        if bool(is_outside.any()):
+            row = int(is_outside.nonzero()[0])
+            raise InvalidInputError(
+                f"{name}[{row}] names {side} row {int(tensor[row, column])} but there are {size[column]} "
+                f"{side} embeddings; rows count from 0."
+            )
+    return tensor
+
+
+def seen_items(pairs: Tensor, queries: Tensor) -> RowFilter:
+    """Return a filter that hides from each of these query rows the items that it is paired with."""
+    ordered = torch.unique(pairs.cpu(), dim=0)  # (M, 2) by query, then item, each pair once
+    bounds = torch.searchsorted(ordered[:, 0].contiguous(), torch.stack([queries.cpu(), queries.cpu() + 1]))  # (2, B)
+    lists = [ordered[first:last, 1] for first, last in zip(*bounds.tolist(), strict=True)]
+    return RowFilter.from_lists(lists, device=pairs.device)
