@@ -179,7 +179,9 @@ def test_two_runs_cannot_share_a_folder(tmp_path: Path) -> None:
 def test_a_checkpoint_that_cannot_be_written_is_an_error_with_a_remedy(tmp_path: Path) -> None:
     (tmp_path / "checkpoints").write_text("a file is in the way")
     task = Task()
-    with pytest.raises(TrainingError, match=r"a checkpoint cannot be written .* free some space and start the run again"):
+    with pytest.raises(
+        TrainingError, match=r"a checkpoint cannot be written .* free some space and start the run again"
+    ):
         train(task, CONFIG, folder=tmp_path)
     assert task.num_steps == 1
 
@@ -298,5 +300,5 @@ def test_tensorboard_is_an_extra(tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 def test_curves_need_a_folder(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("railsearch.training.loop.import_tensorboard", lambda: None)
     config = TrainingConfig(**{**CONFIG.model_dump(), "tensorboard": True})
-    with pytest.raises(InvalidInputError, match="tensorboard is true but the run has no folder for it; give one"):
+    with pytest.raises(InvalidInputError, match="tensorboard is true but folder is None; give a folder"):
         train(Task(config), config)
