@@ -1,13 +1,15 @@
-"""HSTU and SASRec against plain loops in fp64: whole encoders, single blocks, and every history on its own."""
+"""HSTU and SASRec against plain loops in fp64, and the tiled attention of HSTU against its plain reference."""
+
+import math
 
 import pytest
 import torch
 from torch import Tensor, nn
 
 from railsearch.encoders import HSTU, Histories, SASRec
-from railsearch.encoders.sequence import hstu, packing
-from railsearch.encoders.sequence.hstu import attend, lay_out
+from railsearch.encoders.sequence import packing, tiled_attention
 from railsearch.encoders.sequence.packing import group_histories
+from railsearch.encoders.sequence.tiled_attention import attend, attend_plainly, plan_attention
 from tests.support import naive_encoders
 
 LENGTHS = [3, 1, 7, 4, 6]
@@ -68,41 +70,61 @@ def test_sasrec(num_heads: int, normalizes_output: bool) -> None:
     torch.testing.assert_close(encoder.double()(histories()), expected, rtol=1e-10, atol=1e-10)
 
 
-def plain_attention(
-    inputs: Tensor, distance_bias: Tensor, time_bias: Tensor, times: Tensor, next_times: Tensor
-) -> Tensor:
-    """One history, v, q and k (n, 3, H, d), as the formula reads; gradients are torch's own."""
-    values, queries, keys = inputs.permute(1, 2, 0, 3)  # (H, n, d) each
-    positions = torch.arange(len(inputs))
-    seconds = (next_times[:, None] - times).abs().clamp(min=1).double()
-    buckets = (seconds.log() / 0.301).floor().clamp(max=128).long()
-    bias = distance_bias[(positions[:, None] - positions).clamp(min=0)] + time_bias[buckets]
-    weights = torch.tril(torch.nn.functional.silu(queries @ keys.mT + bias))
-    return (weights @ values).transpose(0, 1).flatten(1)
+def test_the_plain_reference_is_the_formula() -> None:
+    generator = torch.Generator().manual_seed(7)
+    values, queries, keys = torch.randn(3, 1, 9, 4, generator=generator, dtype=torch.float64)  # (1, n, d) each
+    distance_bias, time_bias = (torch.randn(size, generator=generator, dtype=torch.float64) for size in (9, 129))
+    times = torch.randint(0, 10**7, (9,), generator=generator).sort().values
+    next_times = times + 1000
+
+    def bias(i: int, j: int) -> float:
+        bucket = min(128, math.floor(math.log(max(1, abs(int(next_times[i] - times[j])))) / 0.301))
+        return float(distance_bias[i - j] + time_bias[bucket])
+
+    expected = naive_encoders.hstu_attention(queries[0].tolist(), keys[0].tolist(), values[0].tolist(), bias, 1)
+    found = attend_plainly(values, queries, keys, distance_bias, time_bias, times=times, next_times=next_times)
+    torch.testing.assert_close(found[0], torch.tensor(expected, dtype=torch.float64), rtol=1e-12, atol=1e-12)
 
 
-def test_attention_and_its_gradients_at_full_length() -> None:
-    lengths = [200, 37, 199, 150, 64, 65, 1, 128, 151]
+@pytest.mark.parametrize(
+    ("lengths", "queries_per_tile"),
+    [
+        ([200, 37, 199, 150, 64, 65, 1, 128, 151], 64),
+        ([1], 64),
+        ([64], 64),
+        ([65, 65, 65], 64),
+        ([5, 1, 4, 9, 9, 2], 1),
+        ([5, 1, 4, 9, 9, 2], 4),
+    ],
+)
+def test_tiled_attention_and_its_gradients_are_those_of_the_plain_reference(
+    monkeypatch: pytest.MonkeyPatch, lengths: list[int], queries_per_tile: int
+) -> None:
+    monkeypatch.setattr(tiled_attention, "QUERIES_PER_TILE", queries_per_tile)
     generator = torch.Generator().manual_seed(5)
-    events = sum(lengths)
-    times = torch.randn(events, generator=generator).mul(3).add(4).exp().long().cumsum(dim=0)
+    num_events, num_heads, head_dim = sum(lengths), 2, 25
+    times = torch.randn(num_events, generator=generator).mul(3).add(4).exp().long().cumsum(dim=0)
     given = Histories(torch.zeros_like(times), times, times + 100, torch.tensor(lengths))
-    encoder = HSTU(num_items=1, num_blocks=1, seed=0).double()
-    (block,) = encoder.blocks
-    rows = torch.randn(events, 150, generator=generator, dtype=torch.float64).requires_grad_()
-    outcome = torch.randn(events, 50, generator=generator, dtype=torch.float64)
-    weights = (rows, block.distance_bias, block.time_bias)
+    inputs, outcome = (
+        torch.randn(num_events, parts * num_heads * head_dim, generator=generator, dtype=torch.float64)
+        for parts in (3, 1)
+    )
+    biases = (torch.randn(size, generator=generator, dtype=torch.float64) for size in (200, 129))
+    weights = tuple(each.requires_grad_() for each in (inputs, *biases))
 
-    layout = lay_out(given, group_histories(given.lengths, num_heads=2))
-    assert len(layout.packing.shapes) > 3
-    assert max(len(tiles) for tiles in layout.tiles) > 3
-    outputs = attend(rows, block.distance_bias, block.time_bias, num_heads=2, layout=layout)
+    layout = plan_attention(given, group_histories(given.lengths, num_heads=num_heads))
+    assert max(len(tiles) for tiles in layout.tiles) == math.ceil(max(lengths) / queries_per_tile)
+    outputs = attend(*weights, num_heads=num_heads, layout=layout)
+    rows, distance_bias, time_bias = weights
     expected = torch.cat(
         [
-            plain_attention(own.view(-1, 3, 2, 25), block.distance_bias, block.time_bias, own_times, own_times + 100)
+            attend_plainly(
+                *own.view(-1, 3, num_heads, head_dim).permute(1, 2, 0, 3), distance_bias, time_bias,
+                times=own_times, next_times=own_times + 100,
+            ).transpose(0, 1).flatten(1)
             for own, own_times in zip(rows.split(lengths), times.split(lengths), strict=True)
         ]
-    )
+    )  # fmt: skip
     torch.testing.assert_close(outputs, expected, rtol=1e-10, atol=1e-10)
     own_gradients = torch.autograd.grad(outputs, weights, outcome)
     expected_gradients = torch.autograd.grad(expected, weights, outcome)
@@ -111,12 +133,12 @@ def test_attention_and_its_gradients_at_full_length() -> None:
 
 
 def test_gradcheck(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(hstu, "QUERIES_PER_TILE", 3)
+    monkeypatch.setattr(tiled_attention, "QUERIES_PER_TILE", 3)
     monkeypatch.setattr(packing, "SPARE_SCORES_PER_HISTORY", 26)
     encoder = HSTU(num_items=9, dim=4, num_blocks=1, num_heads=2, head_dim=2, max_length=8).double()
     give_weights_that_matter(encoder)
     (block,) = encoder.blocks
-    layout = lay_out(histories(), group_histories(histories().lengths, num_heads=2))
+    layout = plan_attention(histories(), group_histories(histories().lengths, num_heads=2))
     assert len(layout.packing.shapes) == 3
     rows = torch.randn(21, 12, dtype=torch.float64, generator=torch.Generator().manual_seed(0)).requires_grad_()
 

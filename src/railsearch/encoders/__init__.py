@@ -1,4 +1,4 @@
-"""FROM raw input to embeddings: encoders that turn a history into a query, or a text into components."""
+"""From raw input to embeddings: encoders that turn a history into a query, or a text into components."""
 
 from railsearch.encoders.sequence.contract import SequenceEncoder
 from railsearch.encoders.sequence.histories import Histories

@@ -1,4 +1,4 @@
-"""What a sequence encoder must offer so that it can be trained and served."""
+"""The contract of sequence encoders, which training and serving rely on."""
 
 from collections.abc import Iterator, Mapping
 from typing import ClassVar, Protocol, Self, runtime_checkable
@@ -12,7 +12,7 @@ from railsearch.similarity.contract import ConfigValue
 
 @runtime_checkable
 class SequenceEncoder(Protocol):
-    """Turns each position of a history into a query for the item that comes next."""
+    """An encoder that turns each position of a history into a query for the next item."""
 
     kind: ClassVar[str]
     dim: int
@@ -23,31 +23,31 @@ class SequenceEncoder(Protocol):
 
     @property
     def config(self) -> dict[str, ConfigValue]:
-        """Keyword arguments that build this encoder anew."""
+        """Keyword arguments that build this encoder again."""
         ...
 
     def __call__(self, histories: Histories) -> Tensor:
-        """Encode every position: (E, D), in the order of the histories."""
+        """Return the encoding of every position (E, D), in the order of the histories."""
         ...
 
     def forward(self, histories: Histories) -> Tensor:
-        """Encode every position: (E, D), in the order of the histories."""
+        """Return the encoding of every position (E, D), in the order of the histories."""
         ...
 
     def embed_items(self, rows: Tensor | None = None) -> Tensor:
-        """Give items as a similarity takes them: (n, D), all items where no rows are given."""
+        """Return the item embeddings of these rows (n, D), or of all items, for a similarity."""
         ...
 
     def parameters(self, recurse: bool = True) -> Iterator[Parameter]:
-        """Go through all weights."""
+        """Iterate over all weights."""
         ...
 
     def state_dict(self) -> dict[str, Tensor]:
-        """Give all weights by name."""
+        """Return all weights by name."""
         ...
 
     def load_state_dict(self, state_dict: Mapping[str, Tensor], strict: bool = True) -> object:
-        """Take all weights by name."""
+        """Load all weights by name."""
         ...
 
     def train(self, mode: bool = True) -> Self:

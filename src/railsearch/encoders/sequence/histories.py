@@ -1,4 +1,4 @@
-"""Histories of different lengths, one after the other and without padding."""
+"""Histories of different lengths, concatenated without padding."""
 
 from dataclasses import dataclass
 
@@ -10,16 +10,16 @@ from railsearch.foundation.errors import InvalidInputError
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Histories:
-    """Events of several users, each user's oldest first; E events in all, B users.
+    """The E events of B users, each user's oldest event first.
 
-    A position asks for the item that comes next, at a moment that is known when it is asked: `next_times` holds it,
-    the time of the user's next event, and at the end of a history the time of the request.
+    Every position is a query for the next item. `next_times` holds the time of that query: the time of the user's next
+    event, or at the end of a history the time of the request.
     """
 
     items: Tensor  # (E,) int64, rows of the item table
     times: Tensor  # (E,) int64, seconds
     next_times: Tensor  # (E,) int64, seconds
-    lengths: Tensor  # (B,) int64, each at least 1; they sum to E
+    lengths: Tensor  # (B,) int64, each at least 1; sums to E
 
     def __post_init__(self) -> None:
         for name in ("items", "times", "next_times", "lengths"):
@@ -42,7 +42,7 @@ class Histories:
         if len(self.lengths) and int(self.lengths.min()) < 1:
             user = int(self.lengths.argmin())
             raise InvalidInputError(
-                f"history {user} has length {int(self.lengths[user])} but at least 1 event is needed; leave it out."
+                f"history {user} has length {int(self.lengths[user])} but needs at least 1 event; omit this history."
             )
 
     def __len__(self) -> int:
@@ -50,24 +50,24 @@ class Histories:
 
     @property
     def last_positions(self) -> Tensor:
-        """Where each user's last event stands among all (B,)."""
+        """Row of each user's last event (B,)."""
         return self.lengths.cumsum(dim=0) - 1
 
     def to(self, device: torch.device) -> "Histories":
-        """Give the same histories on another device."""
+        """Return the same histories on another device."""
         return Histories(
             self.items.to(device), self.times.to(device), self.next_times.to(device), self.lengths.to(device)
         )
 
     def split(self, size: int) -> "list[Histories]":
-        """Cut into batches of so many histories."""
+        """Return batches of `size` histories; the last may be smaller."""
         lengths = torch.split(self.lengths, size)
         counts = [int(own.sum()) for own in lengths]
         items, times, next_times = (torch.split(each, counts) for each in (self.items, self.times, self.next_times))
         return [Histories(*own) for own in zip(items, times, next_times, lengths, strict=True)]
 
     def check(self, *, num_items: int, max_length: int) -> None:
-        """Refuse what an encoder of so many items and positions cannot take."""
+        """Check that an encoder with this many items and positions can take these histories."""
         if len(self.lengths) == 0:
             raise InvalidInputError("there are 0 histories; give at least 1.")
         if int(self.lengths.max()) > max_length:

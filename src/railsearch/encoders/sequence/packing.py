@@ -1,4 +1,4 @@
-"""Groups histories of similar length for attention, so that hardly any work is spent on padding."""
+"""Groups of histories of similar length, so that attention does little work on padding."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -8,35 +8,35 @@ import torch
 from torch import Tensor
 
 SCORES_PER_GROUP = 2**20
-"""Attention scores one group may hold, so that they stay in the cache."""
+"""Most attention scores of a group, so that they stay in the cache."""
 SPARE_SCORES_PER_HISTORY = 2**13
-"""Scores a history may waste on padding; more than these cost more than one more group."""
+"""Most scores that padding may cost a history; beyond this, one more group costs less."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Packing:
-    """Where E events stand: packed, one history after the other, and at T places of padded groups, each (b, n).
+    """The rows of E events in two layouts: packed, one history after the other, and padded, in groups of shape (b, n).
 
-    In a group histories begin at the left and are padded on the right. Under a causal mask no event sees what is to
-    its right, so padding needs no mask of its own; it may hold anything, and repeats the history's last event.
+    Histories start at the left of a group and are padded on the right. Under a causal mask no event sees what is to its
+    right, so padding needs no mask. It repeats the last event of the history.
     """
 
-    positions: Tensor  # (E,) of each event in its history, the oldest at 0
+    positions: Tensor  # (E,) position of each event in its history; the oldest is at 0
     shapes: Sequence[tuple[int, int]]  # (b, n) of each group
-    events: Tensor  # (T,) the event at each place, group after group
-    places: Tensor  # (E,) the place of each event
+    events: Tensor  # (T,) event in each padded row, group after group
+    places: Tensor  # (E,) padded row of each event
 
     def unpack(self, packed: Tensor) -> Tensor:
-        """Lay rows out at their places, (E, W) to (T, W); what is made of the padding must not count in any result."""
+        """Return packed rows (E, W) in the padded layout (T, W); results of padding rows must not be used."""
         unpacked: Tensor = _Unpack.apply(packed, self.events, self.places)  # type: ignore[no-untyped-call]
         return unpacked
 
     def pack(self, padded: Tensor) -> Tensor:
-        """Take the rows of all events from their places, (T, W) to (E, W)."""
+        """Return padded rows (T, W) in the packed layout (E, W)."""
         return padded.index_select(0, self.places)
 
     def split(self, padded: Tensor) -> list[Tensor]:
-        """Give each group of padded rows (T, ...) its shape (b, n, ...)."""
+        """Return padded rows (T, ...) as one tensor (b, n, ...) for each group."""
         parts = torch.split(padded, [count * length for count, length in self.shapes])
         return [part.view(*shape, *padded.shape[1:]) for part, shape in zip(parts, self.shapes, strict=True)]
 
@@ -47,7 +47,7 @@ def group_histories(lengths: Tensor, *, num_heads: int) -> Packing:
     positions = torch.arange(int(lengths.sum()), device=lengths.device) - starts.repeat_interleave(lengths)  # (E,)
     ordered_lengths, order = lengths.sort(descending=True, stable=True)  # (B,)
     shapes = _cut(ordered_lengths.tolist(), num_heads)
-    widths = torch.tensor([n for count, n in shapes for _ in range(count)], device=lengths.device)  # (B,) in that order
+    widths = torch.tensor([n for count, n in shapes for _ in range(count)], device=lengths.device)  # (B,) in this order
     ordered_places = widths.cumsum(dim=0) - widths  # (B,)
     columns = torch.arange(int(widths.sum()), device=lengths.device) - ordered_places.repeat_interleave(widths)  # (T,)
     last_columns = (ordered_lengths - 1).repeat_interleave(widths)  # (T,)
@@ -57,7 +57,7 @@ def group_histories(lengths: Tensor, *, num_heads: int) -> Packing:
 
 
 def _cut(lengths: Sequence[int], num_heads: int) -> list[tuple[int, int]]:
-    """Cut lengths, the longest first, into groups of (count, longest) with little padding."""
+    """Cut lengths, longest first, into groups (count, longest) with little padding."""
     shapes = []
     first = 0
     for place in range(1, len(lengths) + 1):
@@ -70,7 +70,7 @@ def _cut(lengths: Sequence[int], num_heads: int) -> list[tuple[int, int]]:
 
 
 class _Unpack(torch.autograd.Function):
-    """A gather whose gradient is a gather too: each event has one place, and padding gets no gradient."""
+    """A gather whose gradient is a gather too: each event has one padded row, and padding has no gradient."""
 
     @staticmethod
     def forward(ctx: Any, packed: Tensor, events: Tensor, places: Tensor) -> Tensor:

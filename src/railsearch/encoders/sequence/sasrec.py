@@ -15,16 +15,16 @@ from railsearch.similarity.contract import ConfigValue
 
 
 class SASRec(nn.Module):
-    """Encodes every position of a history, each from the events up to it.
+    """An encoder of every position of a history, from the events up to it.
 
     Args:
         num_items: rows of the item table.
         dim: D, the size of item embeddings and of outputs.
-        num_blocks: how many blocks of attention and feed-forward.
+        num_blocks: number of blocks, each of attention and feed-forward.
         num_heads: attention heads; must divide dim.
         max_length: the longest history.
         dropout: share of values dropped while training, of the input and in the blocks.
-        normalizes_output: layer-normalise outputs, as for a Mixture of Logits; a cosine does its own scaling.
+        normalizes_output: apply layer norm to outputs, as for a Mixture of Logits; a cosine normalises by itself.
         seed: of the first weights; None draws them from torch's global generator.
 
     >>> encoder = SASRec(num_items=100, dim=16, max_length=20, seed=0).eval()
@@ -69,7 +69,7 @@ class SASRec(nn.Module):
 
     @property
     def config(self) -> dict[str, ConfigValue]:
-        """Keyword arguments that build this encoder anew."""
+        """Keyword arguments that build this encoder again."""
         return {
             "num_items": self.num_items,
             "dim": self.dim,
@@ -81,7 +81,7 @@ class SASRec(nn.Module):
         }
 
     def reset_parameters(self, generator: Generator | None = None) -> None:
-        """Give all weights their first values anew, from the generator if one is given."""
+        """Draw the first values of all weights again, from the generator if there is one."""
         nn.init.trunc_normal_(self.item_table.weight, std=0.02, generator=generator)
         nn.init.trunc_normal_(self.position_table.weight, std=math.sqrt(1 / self.dim), generator=generator)
         for module in self.blocks.modules():
@@ -92,7 +92,7 @@ class SASRec(nn.Module):
                 module.reset_parameters()
 
     def forward(self, histories: Histories) -> Tensor:
-        """Encode every position: (E, D), in the order of the histories."""
+        """Return the encoding of every position (E, D), in the order of the histories."""
         histories.check(num_items=self.num_items, max_length=self.max_length)
         packing = group_histories(histories.lengths, num_heads=self.num_heads)
         events = self.item_table(histories.items) * math.sqrt(self.dim)  # (E, D)
@@ -102,7 +102,7 @@ class SASRec(nn.Module):
         return F.layer_norm(events, (self.dim,)) if self.normalizes_output else events
 
     def embed_items(self, rows: Tensor | None = None) -> Tensor:
-        """Give items as a similarity takes them: (n, D), all items where no rows are given."""
+        """Return the item embeddings of these rows (n, D), or of all items, for a similarity."""
         if rows is None:
             return self.item_table.weight
         check_item_rows(rows, num_items=self.num_items, name="rows")
@@ -124,7 +124,7 @@ class _Block(nn.Module):
         self.output = nn.Linear(dim, dim)
 
     def forward(self, events: Tensor, packing: Packing) -> Tensor:
-        """Take events (E, D) to events (E, D)."""
+        """Return the events (E, D) after this block."""
         attended = self.attention_output(self._attend(self.attention_norm(events), packing))  # (E, D)
         events = events + self._drop(attended)
         hidden = self._drop(F.relu(self.hidden(self.feed_forward_norm(events))))  # (E, D)

@@ -12,9 +12,9 @@ from hypothesis import strategies as st
 from torch import Tensor
 
 from railsearch.encoders import HSTU, Histories, SASRec, SequenceEncoder
-from railsearch.encoders.sequence import hstu, packing
-from railsearch.encoders.sequence.hstu import time_buckets
+from railsearch.encoders.sequence import packing, tiled_attention
 from railsearch.encoders.sequence.packing import group_histories
+from railsearch.encoders.sequence.tiled_attention import time_buckets
 from railsearch.foundation.errors import InvalidInputError
 
 NUM_ITEMS = 30
@@ -164,7 +164,7 @@ def test_cuts_do_not_matter(
     expected.square().sum().backward()
     gradients = [parameter.grad.clone() for parameter in encoder.parameters() if parameter.grad is not None]
     encoder.zero_grad()
-    monkeypatch.setattr(hstu, "QUERIES_PER_TILE", queries_per_tile)
+    monkeypatch.setattr(tiled_attention, "QUERIES_PER_TILE", queries_per_tile)
     monkeypatch.setattr(packing, "SCORES_PER_GROUP", per_group)
     monkeypatch.setattr(packing, "SPARE_SCORES_PER_HISTORY", spare)
     outputs = encoder(histories)
@@ -272,7 +272,9 @@ def test_refuses_what_is_no_history() -> None:
     five, six = torch.arange(5), torch.arange(6)
     with pytest.raises(InvalidInputError, match=r"lengths sum to 6 but there are 5 events"):
         Histories(five, five, five, torch.tensor([2, 4]))
-    with pytest.raises(InvalidInputError, match=r"history 1 has length 0 but at least 1 event is needed; leave it out"):
+    with pytest.raises(
+        InvalidInputError, match=r"history 1 has length 0 but needs at least 1 event; omit this history"
+    ):
         Histories(five, five, five, torch.tensor([2, 0, 3]))
     with pytest.raises(InvalidInputError, match=r"next_times has 6 values but there are 5 events"):
         Histories(five, five, six, torch.tensor([5]))
