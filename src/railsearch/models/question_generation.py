@@ -17,7 +17,7 @@ from railsearch.foundation.inputs import LARGEST_SEED, check_count, check_seed
 from railsearch.foundation.progress import counting
 
 if TYPE_CHECKING:
-    from transformers import PreTrainedModel, PreTrainedTokenizerBase
+    from railsearch.encoders.text.pretrained import PreTrainedModel, PreTrainedTokenizerBase
 
 WORDS_TO_CHOOSE_FROM = 10
 """Each next token is drawn from so many likeliest ones, as docT5query does."""

@@ -1,4 +1,4 @@
-"""The pretrained model behind a text encoder: loaded from a folder or built anew, and what has to be known of it."""
+"""The pretrained model inside a text encoder: how to load, build and run it, and its properties."""
 
 import json
 from pathlib import Path
@@ -8,20 +8,21 @@ import torch
 from torch import Generator, Tensor, nn
 
 from railsearch.encoders.text.pretrained import import_transformers, quiet
+from railsearch.encoders.text.settings import Side, TextSettings
 from railsearch.foundation.errors import InvalidInputError, ModelFolderError
 from railsearch.foundation.inputs import is_finite
 
 if TYPE_CHECKING:
-    from transformers import PretrainedConfig, PreTrainedModel, PreTrainedTokenizerFast
+    from railsearch.encoders.text.pretrained import PretrainedConfig, PreTrainedModel, PreTrainedTokenizerFast
 
 ENCODER_CLASSES = {"t5": "T5EncoderModel", "mt5": "MT5EncoderModel", "umt5": "UMT5EncoderModel"}
-"""Of models that have a decoder too, which is of no use here."""
+"""Classes that load only the encoder of models that also have a decoder."""
 UNUSED_PART = "pooler"
-"""A layer on top of the first position's output. Many published weights lack it, and it would be random then."""
+"""A layer on top of the first position's output. Many published weights lack it; it would then be random."""
 
 
 def load_backbone(folder: Path) -> "PreTrainedModel":
-    """Read a pretrained model, in fp32 on the CPU; only safetensors, and no code but that of transformers."""
+    """Read a pretrained model in fp32 on the CPU, only from safetensors and without running code of the folder."""
     transformers = import_transformers()
     with quiet(transformers):
         try:
@@ -29,7 +30,7 @@ def load_backbone(folder: Path) -> "PreTrainedModel":
             backbone, report = _class_of(config).from_pretrained(
                 folder, config=config, use_safetensors=True, local_files_only=True, output_loading_info=True
             )
-        except Exception as error:  # whatever transformers makes of a damaged folder
+        except Exception as error:  # transformers raises many kinds for a damaged folder
             raise ModelFolderError(
                 f"{folder} cannot be read as a Hugging Face model ({_first_line(error)}); give another folder."
             ) from error
@@ -44,30 +45,33 @@ def load_backbone(folder: Path) -> "PreTrainedModel":
 
 
 def build_backbone(config: dict[str, Any]) -> "PreTrainedModel":
-    """Build a model from its Hugging Face config, for weights that are put into it next."""
+    """Build a model from its Hugging Face config; its weights are loaded next."""
     transformers = import_transformers()
-    with quiet(transformers), torch.random.fork_rng(devices=[]):  # first weights that nobody sees draw nothing
+    with (
+        quiet(transformers),
+        torch.random.fork_rng(devices=[]),
+    ):  # the unused first weights leave the generator as it is
         known = type(transformers.AutoConfig.for_model(config["model_type"])).from_dict(config)
         backbone = _class_of(known)
-        made = backbone.from_config(known) if hasattr(backbone, "from_config") else backbone(known)
-    return _prepared(made)
+        built = backbone.from_config(known) if hasattr(backbone, "from_config") else backbone(known)
+    return _prepared(built)
 
 
 def config_of(backbone: "PreTrainedModel") -> dict[str, Any]:
-    """Give the Hugging Face config as plain JSON values, defaults too, which other versions may have otherwise."""
+    """Return the Hugging Face config as JSON values, with the defaults, which differ between versions."""
     config: dict[str, Any] = json.loads(backbone.config.to_json_string(use_diff=False))
     return config
 
 
 def load_tokenizer(folder: Path) -> "PreTrainedTokenizerFast":
-    """Read a tokenizer; it must be one of the tokenizers library, as all are that have a tokenizer.json."""
+    """Read a tokenizer; it must be a fast one, which has a tokenizer.json."""
     transformers = import_transformers()
     with quiet(transformers):
         try:
             tokenizer = transformers.AutoTokenizer.from_pretrained(
                 folder, local_files_only=True, trust_remote_code=False
             )
-        except Exception as error:  # whatever transformers makes of a damaged folder
+        except Exception as error:  # transformers raises many kinds for a damaged folder
             raise ModelFolderError(
                 f"the tokenizer in {folder} cannot be read ({_first_line(error)}); give a folder with a tokenizer.json."
             ) from error
@@ -82,7 +86,7 @@ def load_tokenizer(folder: Path) -> "PreTrainedTokenizerFast":
 
 @torch.no_grad()
 def is_causal(backbone: "PreTrainedModel") -> bool:
-    """Whether a position sees only those before it: change the second of two tokens and look at the first."""
+    """Return True if a position sees only earlier ones: the second of two tokens does not change the first output."""
     vocabulary = vocabulary_table(backbone)  # (V, E)
     generator = Generator().manual_seed(0)
     first, one, other = torch.randn(3, vocabulary.shape[1], generator=generator) * vocabulary.std()  # (E,) each
@@ -95,31 +99,45 @@ def is_causal(backbone: "PreTrainedModel") -> bool:
             "give an encoder or a decoder-only model."
         ) from error
     if not is_finite(outputs):
-        raise ModelFolderError(f"the weights of this {type(backbone).__name__} give NaN or infinite outputs.")
+        raise ModelFolderError(
+            f"the weights of this {type(backbone).__name__} produce NaN or infinite outputs; give another folder."
+        )
     return torch.allclose(outputs[0], outputs[1], rtol=1e-5, atol=1e-7)
 
 
 def run(backbone: "PreTrainedModel", embeddings: Tensor, is_real: Tensor) -> Tensor:
-    """Give the output at every position (B, n, D) for token embeddings (B, n, E)."""
+    """Return the output at every position (B, n, D) for token embeddings (B, n, E)."""
     outputs: Tensor = backbone(inputs_embeds=embeddings, attention_mask=is_real.long()).last_hidden_state
     return outputs
 
 
 def vocabulary_table(backbone: "PreTrainedModel") -> Tensor:
-    """Give the embedding of each token (V, E), as the pretrained model keeps it."""
+    """Return the embedding of each token (V, E), as the pretrained model stores it."""
     table = backbone.get_input_embeddings().weight
     assert isinstance(table, Tensor)
     return table
 
 
 def count_positions(backbone: "PreTrainedModel") -> int | None:
-    """How many tokens the model takes at most; None where positions are relative and without end."""
+    """Return the most tokens that the model takes; None if positions are relative, without a limit."""
     for name, module in backbone.named_modules():
         if name.endswith("position_embeddings") and isinstance(module, nn.Embedding):
-            # MPNet and RoBERTa number positions from the one after that of padding.
+            # MPNet and RoBERTa number positions from the one after the padding position.
             return module.num_embeddings - (0 if module.padding_idx is None else module.padding_idx + 1)
     count = getattr(backbone.config, "max_position_embeddings", None)
     return count if isinstance(count, int) and count > 0 else None
+
+
+def check_positions(settings: TextSettings, backbone: "PreTrainedModel") -> None:
+    """Check that the model takes texts as long as the settings allow."""
+    num_positions = count_positions(backbone)
+    for side in Side:
+        length = settings.max_length(side)
+        if num_positions is not None and length > num_positions:
+            raise InvalidInputError(
+                f"max_{side}_length is {length} but {settings.base} takes {num_positions} tokens; "
+                f"ask for max_{side}_length <= {num_positions}."
+            )
 
 
 def _class_of(config: "PretrainedConfig") -> Any:
@@ -130,7 +148,7 @@ def _class_of(config: "PretrainedConfig") -> Any:
 def _prepared(backbone: "PreTrainedModel") -> "PreTrainedModel":
     if isinstance(getattr(backbone, UNUSED_PART, None), nn.Module):
         setattr(backbone, UNUSED_PART, None)
-    backbone.config.use_cache = False  # decoders would keep keys and values for a next token that never comes
+    backbone.config.use_cache = False  # decoders would keep keys and values for a next token
     backbone.float()  # type: ignore[no-untyped-call]
     return backbone
 

@@ -1,4 +1,4 @@
-"""Finds the folder of a pretrained model: a path, a folder within an installed package, or a name on the Hub."""
+"""The folder of a pretrained model: a path, a folder inside an installed package, or a name on the Hub."""
 
 import importlib.util
 import json
@@ -8,14 +8,14 @@ from pathlib import Path
 from railsearch.foundation.errors import DownloadError, InvalidInputError, MissingExtraError, ModelFolderError
 
 PACKAGE = "package:"
-"""How a base begins that lies within an installed Python package."""
+"""Prefix of a base inside an installed Python package."""
 HUB_NAME = re.compile(r"[\w-][\w.-]*(/[\w.-]+)?")
 MODEL_FILES = ["*.json", "*.safetensors", "*.txt", "*.model"]
-"""What is fetched from the Hub: never code, never pickles."""
+"""Files that are fetched from the Hub: never code, never pickles."""
 
 
 def find_base(base: str | Path, *, allow_download: bool) -> Path:
-    """Give the local folder of a base; the network is used only if that is allowed, and only for a name on the Hub."""
+    """Return the local folder of a base; only a name on the Hub uses the network, and only if that is allowed."""
     if isinstance(base, str) and base.startswith(PACKAGE):
         return _check(_find_in_package(base.removeprefix(PACKAGE)))
     folder = Path(base)
@@ -27,7 +27,7 @@ def find_base(base: str | Path, *, allow_download: bool) -> Path:
 
 
 def _find_in_package(name: str) -> Path:
-    """Give the one folder with a config.json; the package is not imported, so that none of its code runs."""
+    """Return the one folder with a config.json; the package is not imported, so that none of its code runs."""
     if not name.isidentifier():
         raise InvalidInputError(f"{PACKAGE}{name} does not name a Python package; give {PACKAGE}NAME.")
     spec = importlib.util.find_spec(name)
@@ -37,7 +37,9 @@ def _find_in_package(name: str) -> Path:
             f"the Python package {name} is not installed; pip install {name.replace('_', '-')}, or give another base."
         )
     files = {file for place in places for file in Path(place).rglob("config.json")}
-    found = sorted(file.parent for file in files if "model_type" in _read_config(file))  # other parts have none
+    found = sorted(
+        file.parent for file in files if "model_type" in _read_config(file)
+    )  # the configs of other parts have no model_type
     if len(found) != 1:
         raise InvalidInputError(
             f"the Python package {name} holds {len(found)} folders with the config.json of a model but 1 is needed; "
@@ -48,7 +50,7 @@ def _find_in_package(name: str) -> Path:
 
 def _find_on_hub(name: str, *, allow_download: bool) -> Path:
     try:
-        from huggingface_hub import snapshot_download  # noqa: PLC0415  (an extra: only who asks for it needs it)
+        from huggingface_hub import snapshot_download  # noqa: PLC0415  (optional: imported only if it is used)
     except ImportError as error:
         raise MissingExtraError("huggingface_hub is not installed; pip install 'railsearch[text]'.") from error
     try:
@@ -65,7 +67,7 @@ def _find_on_hub(name: str, *, allow_download: bool) -> Path:
 
 
 def _check(folder: Path) -> Path:
-    """Refuse what transformers would explain badly or unpickle."""
+    """Refuse folders that transformers would unpickle or report unclearly."""
     written_as = str(_read_config(folder / "config.json").get("format", ""))
     if written_as.startswith("railsearch."):
         reader = "TextRetriever.load" if written_as.endswith("retriever") else "TextEncoder.load"

@@ -1,10 +1,10 @@
-"""A pretrained language model as encoder of texts: each text becomes P components (the paper's section 5 and A.2)."""
+"""The text encoder: a pretrained language model turns each text into P components (the paper's section 5 and A.2)."""
 
 import copy
 import json
 import logging
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Self
 
@@ -12,15 +12,14 @@ import torch
 import xxhash
 from torch import Generator, Tensor, nn
 
+from railsearch.encoders.text.aggregation import add_aggregation_tokens, choose_place, first_embeddings
 from railsearch.encoders.text.backbone import (
     build_backbone,
+    check_positions,
     config_of,
-    count_positions,
-    is_causal,
     load_backbone,
     load_tokenizer,
     run,
-    vocabulary_table,
 )
 from railsearch.encoders.text.base import find_base
 from railsearch.encoders.text.folder import (
@@ -33,39 +32,32 @@ from railsearch.encoders.text.folder import (
 )
 from railsearch.encoders.text.pooling import ParameterisedPooling, pool_mean, pool_tokens
 from railsearch.encoders.text.settings import Pooling, Side, TextSettings, TokenPlace
-from railsearch.encoders.text.tokens import TextTokens, add_aggregation_tokens, batches_by_length, check_texts
+from railsearch.encoders.text.tokens import TextTokens, batches_by_length, check_texts, chunks
 from railsearch.folders import WEIGHTS_FILE, register_opener
-from railsearch.foundation.errors import InvalidInputError, ModelFolderError
+from railsearch.foundation.errors import ModelFolderError
 from railsearch.foundation.inputs import as_choice, check_count
 from railsearch.foundation.progress import counting
 from railsearch.similarity.contract import ConfigValue
 
 if TYPE_CHECKING:
-    from transformers import PreTrainedModel, PreTrainedTokenizerFast
+    from railsearch.encoders.text.pretrained import PreTrainedModel, PreTrainedTokenizerFast
 
 logger = logging.getLogger(__name__)
 
-FIRST_NOISE = 0.5
-"""Of aggregation tokens, as a share of the spread of the vocabulary. With 0.02 they stayed alike: after 65 steps of
-MiniLM all components of a text were the same."""
-TEXTS_PER_CHUNK = 8192
-"""Tokenized and sorted by length at a time, so that token ids of a large corpus are never all in memory."""
-CHARACTERS_PER_CHUNK = 2**22
-"""The same for long texts, whose tokens take some twenty times their own room before they are cut off."""
 UNTRUE_OF_COPIES = {"_name_or_path", "transformers_version", "architectures"}
-"""What a Hugging Face config says of where a model came from."""
+"""Entries of a Hugging Face config that tell the origin of a model, not its behaviour."""
 LONG_ENCODE = 1.0
-"""Seconds, from which on it is worth a line in the log."""
+"""Seconds; a longer encode is logged as information."""
 
 
 class TextEncoder(nn.Module):
-    """Encodes queries and passages with a pretrained model; make one with `from_pretrained` or `load`.
+    """A pretrained model that encodes queries and passages; build one with `from_pretrained` or `load`.
 
     Args:
         backbone: the pretrained model.
         tokenizer: its tokenizer, with the aggregation tokens.
         settings: all choices.
-        place: where aggregation tokens stand; with parameterised pooling, whose output the weights come from.
+        place: place of aggregation tokens; with parameterised pooling, the output that the weights are computed from.
     """
 
     def __init__(
@@ -90,7 +82,14 @@ class TextEncoder(nn.Module):
         self.passage_backbone = None if settings.shares_backbone else copy.deepcopy(backbone)
         generator = Generator().manual_seed(settings.seed)
         self.aggregation_embeddings = (
-            nn.Parameter(_first_embeddings(backbone, self._tokens, generator))  # (Pq + Px, E)
+            nn.Parameter(
+                first_embeddings(
+                    backbone,
+                    settings.num_query_components + settings.num_item_components,
+                    summary_id=self._tokens.summary_id,
+                    generator=generator,
+                )
+            )  # (Pq + Px, E)
             if settings.pooling is Pooling.TOKENS
             else None
         )
@@ -124,23 +123,23 @@ class TextEncoder(nn.Module):
         seed: int = 0,
         allow_download: bool = False,
     ) -> Self:
-        """Begin with a pretrained Hugging Face model: an encoder, the encoder of a T5, or a decoder-only model.
+        """Build an encoder from a Hugging Face model: an encoder, the encoder of a T5, or a decoder-only model.
 
-        It comes in fp32, on the CPU, in eval mode: call `train()` before training.
+        The result is in fp32, on the CPU and in eval mode: call `train()` before training.
 
         Args:
-            base: a folder; "package:NAME", the folder with a config.json within an installed Python package; or a
+            base: a folder; "package:NAME", the folder with a config.json inside an installed Python package; or a
                 name on the Hugging Face Hub. Only safetensors are read, and no code from the folder is run.
-            num_query_components: how many vectors a query becomes.
-            num_item_components: how many vectors a passage becomes.
-            pooling: how they come from the model's outputs: "tokens", "parameterised" or "mean", which gives one.
-            token_place: "front" or "end"; chosen by the model if not said: the end where a position sees only those
-                before it. Aggregation tokens stand there, and parameterised pooling weighs by the output there.
-            shares_backbone: use the same model for queries and passages, or two that begin alike.
-            max_query_length: the most tokens of a query, special ones counted; the end of a longer text is cut off.
+            num_query_components: Pq, components of a query.
+            num_item_components: Px, components of a passage.
+            pooling: from outputs to components: "tokens", "parameterised", or "mean", which has one component.
+            token_place: "front" or "end" of a text: the place of aggregation tokens, and the output from which
+                parameterised pooling computes its weights. By default, "end" if a position sees only earlier ones.
+            shares_backbone: use one model for queries and passages, or two with the same first weights.
+            max_query_length: most tokens of a query, including special tokens; the end of a longer text is cut off.
             max_passage_length: the same for a passage.
-            seed: of the first weights that do not come with the model.
-            allow_download: fetch a model by name if it is not in the local cache; otherwise there is no network use.
+            seed: of the first values of weights that are not pretrained.
+            allow_download: download a model by name if it is not in the local cache.
         """
         settings = TextSettings(
             base=str(base),
@@ -158,18 +157,18 @@ class TextEncoder(nn.Module):
         tokenizer = load_tokenizer(folder)
         add_aggregation_tokens(tokenizer, settings)
         backbone = load_backbone(folder)
-        _check_positions(settings, count_positions(backbone))
-        return cls(backbone=backbone, tokenizer=tokenizer, settings=settings, place=_choose_place(settings, backbone))
+        check_positions(settings, backbone)
+        return cls(backbone=backbone, tokenizer=tokenizer, settings=settings, place=choose_place(settings, backbone))
 
     @property
     def settings(self) -> dict[str, ConfigValue]:
-        """What `from_pretrained` was given, as plain values; weights that were trained since are not in it."""
+        """Arguments of `from_pretrained`, as JSON values."""
         settings: dict[str, ConfigValue] = self._settings.model_dump(mode="json")
         return settings
 
     @property
     def identity(self) -> dict[str, ConfigValue]:
-        """What makes the encoder give the vectors that it gives, beside its weights; neither paths nor versions."""
+        """Everything besides the weights that determines the encoder's outputs; no paths and no versions."""
         config = config_of(self.backbone)
         architecture = {name: value for name, value in config.items() if name not in UNTRUE_OF_COPIES}
         digests = {
@@ -180,20 +179,20 @@ class TextEncoder(nn.Module):
         return {**settings, "token_place": self.token_place.value, **digests}
 
     def pretrained_names(self) -> set[str]:
-        """Name the parameters that came with the pretrained model; all others are new and may learn faster."""
+        """Return the names of pretrained parameters; all others are new and may learn faster."""
         return {name for name, _ in self.named_parameters() if name.split(".")[0] in {"backbone", "passage_backbone"}}
 
     def tokenize(self, texts: Sequence[str], side: Side) -> list[list[int]]:
-        """Give token ids, special and aggregation tokens in place; a text too long for its side loses its end."""
+        """Return token ids with special and aggregation tokens; the end of a text that is too long is cut off."""
         return self._tokens.tokenize(texts, as_choice(Side, side, name="side"))
 
     def count_cut(self, texts: Sequence[str], side: Side) -> int:
-        """How many of the texts are too long for their side, and lose their end."""
+        """Return the number of texts that are too long for their side, so that their end is cut off."""
         side = as_choice(Side, side, name="side")
-        return sum(self._tokens.count_cut(texts[first:last], side) for first, last in _chunks(texts))
+        return sum(self._tokens.count_cut(texts[first:last], side) for first, last in chunks(texts))
 
     def forward(self, tokens: Sequence[Sequence[int]], side: Side) -> Tensor:
-        """Encode what `tokenize` gave for the same side: components (B, P, D), of whatever length they come out."""
+        """Return the components (B, P, D) of token ids from `tokenize`; they are not normalised."""
         side = as_choice(Side, side, name="side")
         self._tokens.check(tokens, side)
         ids, is_real = self._pad(tokens)  # (B, n) each
@@ -211,13 +210,14 @@ class TextEncoder(nn.Module):
     def encode(
         self, texts: Sequence[str], side: Side, *, tokens_per_batch: int = 8192, show_progress: bool | None = None
     ) -> Tensor:
-        """Encode texts as they would be searched with or for: (N, P, D) in fp32 on the CPU, in the order given.
+        """Return the components of texts in eval mode: (N, P, D) in fp32 on the CPU, in the order of the texts.
 
         Args:
-            texts: at least one character each that is no space.
-            side: which side they are of.
-            tokens_per_batch: the most tokens, padding counted, that the model gets at once; this bounds memory.
-            show_progress: draw a bar with texts per second; on a terminal only if not said.
+            texts: each has at least one visible character.
+            side: the side of the texts.
+            tokens_per_batch: most tokens of a batch, including padding; this bounds memory.
+            show_progress: True draws a progress bar, False shows nothing; by default, a bar on a terminal, and
+                elsewhere a line now and then.
         """
         side = as_choice(Side, side, name="side")
         check_texts(texts)
@@ -228,7 +228,7 @@ class TextEncoder(nn.Module):
         self.eval()
         try:
             with counting(f"encoding {side} texts", len(texts), is_shown=show_progress) as count:
-                for first, last in _chunks(texts):
+                for first, last in chunks(texts):
                     tokens = self.tokenize(texts[first:last], side)
                     for rows in batches_by_length([len(ids) for ids in tokens], tokens_per_batch=tokens_per_batch):
                         found = self([tokens[row] for row in rows], side)  # (b, P, D)
@@ -238,12 +238,12 @@ class TextEncoder(nn.Module):
             for module, mode in modes.items():
                 module.training = mode
         seconds = time.perf_counter() - start
-        level = logging.INFO if seconds >= LONG_ENCODE else logging.DEBUG  # searching with one query is no news
+        level = logging.INFO if seconds >= LONG_ENCODE else logging.DEBUG  # a search with one query is not worth a line
         logger.log(level, "encoded %d %s texts in %.1f s, %.0f/s", len(texts), side, seconds, len(texts) / seconds)
         return components
 
     def save(self, path: str | Path, *, overwrite: bool = False) -> None:
-        """Write a folder with weights, settings and tokenizer; a kill at any moment leaves the old one or the new."""
+        """Write a folder with weights, settings and tokenizer; if the process is killed, a complete folder is left."""
         saved = SavedText(
             self._settings, self.token_place, config_of(self.backbone), tensors_of(self), self._tokens.tokenizer
         )
@@ -251,7 +251,7 @@ class TextEncoder(nn.Module):
 
     @classmethod
     def load(cls, path: str | Path) -> Self:
-        """Read a folder that `save` wrote, on the CPU and in eval mode; refuse what is damaged or foreign."""
+        """Read a folder that `save` wrote, on the CPU and in eval mode; refuse damaged and foreign folders."""
         saved = read_text_folder(Path(path))
         try:
             encoder = cls(
@@ -268,7 +268,7 @@ class TextEncoder(nn.Module):
         return encoder
 
     def _pad(self, tokens: Sequence[Sequence[int]]) -> tuple[Tensor, Tensor]:
-        """Give ids (B, n), 0 where a text has ended, and whether there is a token (B, n)."""
+        """Return ids (B, n), padded with 0, and which of them are tokens (B, n)."""
         lengths = torch.tensor([len(ids) for ids in tokens])  # (B,)
         ids = nn.utils.rnn.pad_sequence([torch.tensor(row) for row in tokens], batch_first=True)  # (B, n)
         is_real = torch.arange(ids.shape[1]) < lengths[:, None]  # (B, n)
@@ -276,7 +276,7 @@ class TextEncoder(nn.Module):
         return ids.to(device), is_real.to(device)
 
     def _embed(self, ids: Tensor, backbone: "PreTrainedModel") -> Tensor:
-        """Give token embeddings (B, n, E): the pretrained table's, and for aggregation tokens our own."""
+        """Return token embeddings (B, n, E): those of the pretrained model, and our own for aggregation tokens."""
         table = backbone.get_input_embeddings()
         if self.aggregation_embeddings is None:
             embeddings: Tensor = table(ids)  # (B, n, E)
@@ -288,50 +288,6 @@ class TextEncoder(nn.Module):
             nn.functional.embedding(numbers.clamp(min=0), self.aggregation_embeddings),
             table(ids.masked_fill(is_ours, 0)),
         )
-
-
-def _chunks(texts: Sequence[str]) -> Iterator[tuple[int, int]]:
-    """Where chunks begin and end: so many texts or characters, and at least one text."""
-    first = size = 0
-    for row, text in enumerate(texts):
-        if row > first and (row - first == TEXTS_PER_CHUNK or size + len(text) > CHARACTERS_PER_CHUNK):
-            yield first, row
-            first, size = row, 0
-        size += len(text)
-    if first < len(texts):
-        yield first, len(texts)
-
-
-@torch.no_grad()
-def _first_embeddings(backbone: "PreTrainedModel", tokens: TextTokens, generator: Generator) -> Tensor:
-    """Near the model's own token that sums a text up, or the mean of its vocabulary where it has none: (Pq + Px, E)."""
-    vocabulary = vocabulary_table(backbone)  # (V, E)
-    count = sum(len(ids) for ids in tokens.aggregation_ids.values())
-    own = None if tokens.summary_id is None else torch.tensor(tokens.summary_id)
-    start = vocabulary.mean(dim=0) if own is None else backbone.get_input_embeddings()(own)  # (E,)
-    noise = torch.randn(count, vocabulary.shape[1], generator=generator)  # (Pq + Px, E)
-    return start + FIRST_NOISE * vocabulary.std() * noise
-
-
-def _choose_place(settings: TextSettings, backbone: "PreTrainedModel") -> TokenPlace:
-    if not is_causal(backbone):
-        return settings.token_place or TokenPlace.FRONT
-    if settings.token_place is TokenPlace.FRONT:
-        raise InvalidInputError(
-            f'token_place is "front" but in {settings.base} a position sees only those before it, so that tokens '
-            'there would know nothing of the text; say "end", or leave it out.'
-        )
-    return TokenPlace.END
-
-
-def _check_positions(settings: TextSettings, num_positions: int | None) -> None:
-    for side in Side:
-        length = settings.max_length(side)
-        if num_positions is not None and length > num_positions:
-            raise InvalidInputError(
-                f"max_{side}_length is {length} but {settings.base} takes {num_positions} tokens; "
-                f"ask for max_{side}_length <= {num_positions}."
-            )
 
 
 register_opener(FORMAT.name, TextEncoder.load)

@@ -16,7 +16,7 @@ from railsearch.foundation.errors import InvalidInputError, ModelFolderError, St
 from railsearch.foundation.files import settled_folder
 
 if TYPE_CHECKING:
-    from transformers import PreTrainedTokenizerFast
+    from railsearch.encoders.text.pretrained import PreTrainedTokenizerFast
 
 TOKENIZER_FOLDER = "tokenizer"
 FORMAT = FolderFormat(

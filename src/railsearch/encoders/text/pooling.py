@@ -1,4 +1,4 @@
-"""From the outputs at all positions to components: aggregation tokens, parameterised pooling (A.2), or the mean."""
+"""Pooling of the outputs at all positions into components: aggregation tokens, parameterised (A.2), or the mean."""
 
 import torch
 import torch.nn.functional as F  # noqa: N812
@@ -8,20 +8,20 @@ from railsearch.encoders.text.settings import TokenPlace
 
 HIDDEN_DIM = 256
 FIRST_SHARPNESS = 8.0
-"""How much less a position counts at first by its squared distance, in lengths of the text, from a component's part."""
+"""First weights fall with the squared distance to a component's part of the text, in lengths of the text, by this."""
 
 
 class ParameterisedPooling(nn.Module):
-    """Weighs the positions of a text anew for each component, from the output that sums the text up.
+    """Weights of the positions for each component, computed from the output that summarises the text.
 
     Args:
         dim: D, the size of outputs.
         num_components: P.
-        max_length: the most positions a text has.
-        place: which output sums the text up: the first, or in a causal model, where the first knows nothing of what
-            follows, the last.
-        generator: of the first weights. The first component begins as the mean, each other one with a part of the text
-            of its own, softly, from its beginning to its end: components that begin alike hardly grow apart.
+        max_length: most positions of a text.
+        place: the output that summarises the text: the first, or the last in a causal model, whose first position
+            does not see the rest.
+        generator: source of the first weights. The first component starts as the mean; every other one starts with
+            more weight on its own part of the text, because components that start equal hardly become different.
     """
 
     def __init__(
@@ -41,11 +41,11 @@ class ParameterisedPooling(nn.Module):
             self.positions.bias.copy_(_soft_parts(num_components, max_length).flatten())
 
     def forward(self, outputs: Tensor, is_real: Tensor) -> Tensor:
-        """Give components (B, P, D) from outputs (B, n, D)."""
+        """Return components (B, P, D) of outputs (B, n, D)."""
         return self.weights(outputs, is_real) @ outputs.masked_fill(~is_real[..., None], 0.0)
 
     def weights(self, outputs: Tensor, is_real: Tensor) -> Tensor:
-        """Give the weight of each position for each component (B, P, n): they sum to 1, and padding has none."""
+        """Return the weight of each position for each component (B, P, n); they sum to 1, and padding has 0."""
         summary = self.norm(take_last(outputs, is_real) if self.place is TokenPlace.END else outputs[:, 0])  # (B, D)
         logits = self.positions(F.silu(self.hidden(summary)))  # (B, P * N)
         logits = logits.view(-1, self.num_components, self.max_length)[..., : outputs.shape[1]]  # (B, P, n)
@@ -53,7 +53,7 @@ class ParameterisedPooling(nn.Module):
 
 
 def _soft_parts(num_components: int, max_length: int) -> Tensor:
-    """Logits (P, N) by which all but the first component look most at one of P - 1 equal parts of the longest text."""
+    """Return logits (P, N) with which component p > 0 favours the p-th of P - 1 equal parts of the longest text."""
     num_parts = num_components - 1
     centres = (torch.arange(num_parts) + 0.5) / max(1, num_parts)  # (P - 1,)
     positions = (torch.arange(max_length) + 0.5) / max_length  # (N,)
@@ -62,13 +62,13 @@ def _soft_parts(num_components: int, max_length: int) -> Tensor:
 
 
 def pool_mean(outputs: Tensor, is_real: Tensor) -> Tensor:
-    """Give the mean output (B, 1, D) over positions that are no padding."""
+    """Return the mean output (B, 1, D) over all positions except padding."""
     summed = outputs.masked_fill(~is_real[..., None], 0.0).sum(dim=1, keepdim=True)  # (B, 1, D)
     return summed / is_real.sum(dim=1)[:, None, None]
 
 
 def pool_tokens(outputs: Tensor, is_real: Tensor, *, num_tokens: int, place: TokenPlace) -> Tensor:
-    """Give the outputs of the aggregation tokens (B, P, D), from the front or from the end of each text."""
+    """Return the outputs of the aggregation tokens (B, P, D), at the front or the end of each text."""
     if place is TokenPlace.FRONT:
         return outputs[:, :num_tokens]
     starts = is_real.sum(dim=1, keepdim=True) - num_tokens  # (B, 1)
@@ -77,5 +77,5 @@ def pool_tokens(outputs: Tensor, is_real: Tensor, *, num_tokens: int, place: Tok
 
 
 def take_last(outputs: Tensor, is_real: Tensor) -> Tensor:
-    """Give the output of each text's last token (B, D)."""
+    """Return the output of each text's last token (B, D)."""
     return pool_tokens(outputs, is_real, num_tokens=1, place=TokenPlace.END)[:, 0]

@@ -1,16 +1,23 @@
-"""The library that pretrained language models come with, if it is installed; quiet while it reads them."""
+"""The transformers library, which is optional: only this file imports it."""
 
 from collections.abc import Iterator
 from contextlib import contextmanager
 from types import ModuleType
+from typing import TYPE_CHECKING
 
 from railsearch.foundation.errors import MissingExtraError
 
+if TYPE_CHECKING:  # other files import these classes from here
+    from transformers import PretrainedConfig as PretrainedConfig  # noqa: PLC0414
+    from transformers import PreTrainedModel as PreTrainedModel  # noqa: PLC0414
+    from transformers import PreTrainedTokenizerBase as PreTrainedTokenizerBase  # noqa: PLC0414
+    from transformers import PreTrainedTokenizerFast as PreTrainedTokenizerFast  # noqa: PLC0414
+
 
 def import_transformers() -> ModuleType:
-    """Import transformers, or say how to install it."""
+    """Import and return transformers; the error if it is missing says how to install it."""
     try:
-        import transformers  # noqa: PLC0415  (an extra: only who asks for it needs it)
+        import transformers  # noqa: PLC0415  (optional: imported only if it is used)
     except ImportError as error:
         raise MissingExtraError("transformers is not installed; pip install 'railsearch[text]'.") from error
     return transformers
@@ -18,7 +25,7 @@ def import_transformers() -> ModuleType:
 
 @contextmanager
 def quiet(transformers: ModuleType) -> Iterator[None]:
-    """Keep transformers from drawing bars and from warning of weights that are not used, and restore both."""
+    """Turn off the progress bars and warnings of transformers, and restore both afterwards."""
     log = transformers.utils.logging
     level, has_bars = log.get_verbosity(), log.is_progress_bar_enabled()
     log.set_verbosity_error()

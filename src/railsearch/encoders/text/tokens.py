@@ -1,44 +1,28 @@
-"""From texts to token ids: the model's own special tokens, aggregation tokens, truncation, and batches by length."""
+"""Token ids of texts: special tokens, aggregation tokens, truncation, and batches of similar length."""
 
 from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING
 
-from railsearch.encoders.text.settings import Pooling, Side, TextSettings, TokenPlace
+from railsearch.encoders.text.aggregation import aggregation_names
+from railsearch.encoders.text.settings import Side, TextSettings, TokenPlace
 from railsearch.foundation.errors import InvalidInputError, ModelFolderError
 
 if TYPE_CHECKING:
-    from transformers import PreTrainedTokenizerFast
+    from railsearch.encoders.text.pretrained import PreTrainedTokenizerFast
 
-LETTERS = {Side.QUERY: "Q", Side.PASSAGE: "X"}
-
-
-def aggregation_names(settings: TextSettings) -> list[str]:
-    """Name the aggregation tokens, [Q1] .. [Qn] and [X1] .. [Xm], in the order of their ids; none if none are used."""
-    if settings.pooling is not Pooling.TOKENS:
-        return []
-    return [f"[{LETTERS[side]}{number + 1}]" for side in Side for number in range(settings.num_components(side))]
-
-
-def add_aggregation_tokens(tokenizer: "PreTrainedTokenizerFast", settings: TextSettings) -> None:
-    """Put the aggregation tokens after the vocabulary of a pretrained model."""
-    names = aggregation_names(settings)
-    known = sorted(set(names) & tokenizer.get_vocab().keys())
-    if known:
-        raise InvalidInputError(
-            f"the vocabulary of {settings.base} has {known[0]} already; give a pretrained model without railsearch's "
-            "aggregation tokens, or another pooling."
-        )
-    if names:
-        tokenizer.add_tokens(names, special_tokens=True)
+TEXTS_PER_CHUNK = 8192
+"""Texts that are tokenized at once, so that the token ids of many texts are never all in memory."""
+CHARACTERS_PER_CHUNK = 2**22
+"""The same in characters: the tokens of a long text take some twenty times its size before they are cut."""
 
 
 class TextTokens:
-    """Turns texts into the ids that a model gets, with nothing that a text says taken for a special token.
+    """A tokenizer whose ids a model takes; no part of a text is ever read as a special token.
 
     Args:
-        tokenizer: of the pretrained model, with the aggregation tokens.
-        settings: how many components each side has, and how long its texts may be.
-        place: where the aggregation tokens go.
+        tokenizer: tokenizer of the pretrained model, with the aggregation tokens.
+        settings: number of components and longest text of each side.
+        place: place of the aggregation tokens.
     """
 
     def __init__(self, tokenizer: "PreTrainedTokenizerFast", *, settings: TextSettings, place: TokenPlace) -> None:
@@ -46,7 +30,7 @@ class TextTokens:
         self.settings = settings
         self.place = place
         self._backend = tokenizer.backend_tokenizer
-        # We truncate and pad ourselves, so that the tokenizer has no state that threads could change under each other.
+        # We truncate and pad ourselves: the tokenizer keeps no state that another thread could change.
         self._backend.no_truncation()
         self._backend.no_padding()
         self._backend.encode_special_tokens = True  # "[CLS]" in a text is letters and brackets
@@ -57,22 +41,22 @@ class TextTokens:
             self._check_length(side)
 
     def __reduce__(self) -> tuple[object, ...]:
-        """Copy by making it anew: a copied tokenizer forgets that special tokens in a text are text."""
+        """Copy by building it again: a copied tokenizer would read special tokens inside a text."""
         return _make_tokens, (self.tokenizer, self.settings, self.place)
 
     @property
     def first_aggregation_id(self) -> int:
-        """Where aggregation tokens begin; ids below are the pretrained model's."""
+        """First id of an aggregation token; lower ids belong to the pretrained model."""
         return min(min(ids) for ids in self.aggregation_ids.values())
 
     @property
     def summary_id(self) -> int | None:
-        """The model's own token that sums texts up, or begins them, if it has one."""
+        """Id of the model's own token that summarises or starts a text, if it has one."""
         found = [self.tokenizer.cls_token_id, self.tokenizer.bos_token_id]
         return next((token for token in found if isinstance(token, int)), None)
 
     def tokenize(self, texts: Sequence[str], side: Side) -> list[list[int]]:
-        """Give ids for each text, at most as many as the side's length."""
+        """Return the ids of each text, at most as many as the side's length."""
         check_texts(texts)
         aggregation = self.aggregation_ids[side]
         front, end = (aggregation, []) if self.place is TokenPlace.FRONT else ([], aggregation)
@@ -80,39 +64,39 @@ class TextTokens:
         rows = []
         for row, encoding in enumerate(self._backend.encode_batch_fast(list(texts), add_special_tokens=False)):
             ids = encoding.ids
-            if not self._reserved.isdisjoint(ids):  # some vocabularies spell their special tokens
+            if not self._reserved.isdisjoint(ids):  # some vocabularies spell out their special tokens
                 ids = [token for token in ids if token not in self._reserved]
             tokens = [*front, *self._prefix, *ids[:room], *self._suffix, *end]
             if not tokens:
-                raise InvalidInputError(f"texts[{row}] is {texts[row][:40]!r}, of which no token is left; drop it.")
+                raise InvalidInputError(f"texts[{row}] is {texts[row][:40]!r}, of which no token is left; remove it.")
             rows.append(tokens)
         return rows
 
     def count_cut(self, texts: Sequence[str], side: Side) -> int:
-        """How many of the texts do not fit whole."""
+        """Return the number of texts that are too long for the side."""
         check_texts(texts)
         encodings = self._backend.encode_batch_fast(list(texts), add_special_tokens=False)
         return sum(len(encoding.ids) > self._room(side) for encoding in encodings)
 
     def check(self, tokens: Sequence[Sequence[int]], side: Side) -> None:
-        """Check that token ids are what `tokenize` gives for this side."""
+        """Check that token ids come from `tokenize` for this side."""
         if not len(tokens):
             raise InvalidInputError("tokens is empty; give at least one row.")
         aggregation, longest = self.aggregation_ids[side], self.settings.max_length(side)
         for row, ids in enumerate(tokens):
             if not 0 < len(ids) <= longest:
                 raise InvalidInputError(
-                    f"tokens[{row}] has {len(ids)} tokens but a {side} has 1 to {longest}; make it with tokenize."
+                    f"tokens[{row}] has {len(ids)} tokens but a {side} has 1 to {longest}; use tokenize."
                 )
             found = ids[: len(aggregation)] if self.place is TokenPlace.FRONT else ids[len(ids) - len(aggregation) :]
             if list(found) != aggregation:
                 raise InvalidInputError(
                     f"tokens[{row}] lacks the aggregation tokens of the {side} side at its {self.place}; "
-                    f"make it with tokenize(texts, {side!r})."
+                    f"use tokenize(texts, {side!r})."
                 )
 
     def _room(self, side: Side) -> int:
-        """How many tokens of a text itself fit."""
+        """Return how many tokens of the text itself fit."""
         own = len(self.aggregation_ids[side]) + len(self._prefix) + len(self._suffix)
         return self.settings.max_length(side) - own
 
@@ -122,7 +106,7 @@ class TextTokens:
         if lacking:
             raise ModelFolderError(
                 f"the vocabulary lacks {len(lacking)} of {len(names)} aggregation tokens, the first is {lacking[0]}; "
-                "restore the folder from a copy, or begin anew with TextEncoder.from_pretrained."
+                "restore the folder from a copy, or start again with TextEncoder.from_pretrained."
             )
         ids = [vocabulary[name] for name in names]
         if ids and (ids != list(range(ids[0], ids[0] + len(ids))) or ids[-1] != max(vocabulary.values())):
@@ -134,11 +118,11 @@ class TextTokens:
         return {Side.QUERY: ids[:split], Side.PASSAGE: ids[split:]}
 
     def _find_own_tokens(self) -> tuple[list[int], list[int]]:
-        """The special tokens that the model puts before and after a text."""
+        """Return the special tokens that the model puts before and after a text."""
         encoding = self._backend.encode("a", add_special_tokens=True)
         is_special = encoding.special_tokens_mask
         if 0 not in is_special:
-            raise ModelFolderError('the tokenizer makes no token of "a"; give a folder with another tokenizer.')
+            raise ModelFolderError('the tokenizer has no token for "a"; give a folder with another tokenizer.')
         start, stop = is_special.index(0), len(is_special) - is_special[::-1].index(0)
         return encoding.ids[:start], encoding.ids[stop:]
 
@@ -157,16 +141,16 @@ def _make_tokens(tokenizer: "PreTrainedTokenizerFast", settings: TextSettings, p
 
 
 def check_texts(texts: Sequence[str]) -> None:
-    """Check that every text is one, and says something."""
+    """Check that every text is a string with a visible character."""
     if isinstance(texts, str):
         raise InvalidInputError("texts is one string; give a list of texts, [text] for a single one.")
     for row, text in enumerate(texts):
         if not isinstance(text, str):
             raise InvalidInputError(f"texts[{row}] is {text!r}, of type {type(text).__name__}; give strings.")
         if not text.strip():
-            raise InvalidInputError(f"texts[{row}] is empty; drop it or give it a text.")
+            raise InvalidInputError(f"texts[{row}] is empty; remove it, or give it a text.")
         if not _is_unicode(text):
-            raise InvalidInputError(f"texts[{row}] has half of a surrogate pair, which is no character; repair it.")
+            raise InvalidInputError(f"texts[{row}] has half of a surrogate pair, which is not a character; repair it.")
 
 
 def _is_unicode(text: str) -> bool:
@@ -178,9 +162,9 @@ def _is_unicode(text: str) -> bool:
 
 
 def batches_by_length(lengths: Sequence[int], *, tokens_per_batch: int) -> Iterator[list[int]]:
-    """Give rows in batches of similar length, the longest first, each of at most so many tokens with padding.
+    """Yield rows in batches of similar length, longest first, each of at most `tokens_per_batch` with padding.
 
-    A single text may be longer than that.
+    A single longer text is a batch by itself.
 
     >>> list(batches_by_length([3, 9, 4, 1], tokens_per_batch=9))
     [[1], [2, 0], [3]]
@@ -193,3 +177,15 @@ def batches_by_length(lengths: Sequence[int], *, tokens_per_batch: int) -> Itera
         batch.append(row)
     if batch:
         yield batch
+
+
+def chunks(texts: Sequence[str]) -> Iterator[tuple[int, int]]:
+    """Yield the first row and the row after the last of each chunk; a chunk has at least one text."""
+    first = size = 0
+    for row, text in enumerate(texts):
+        if row > first and (row - first == TEXTS_PER_CHUNK or size + len(text) > CHARACTERS_PER_CHUNK):
+            yield first, row
+            first, size = row, 0
+        size += len(text)
+    if first < len(texts):
+        yield first, len(texts)

@@ -153,7 +153,7 @@ class TestTokens:
         assert names_of(encoder, bases["bert"], ids)[-3:] == ["[Q1]", "[Q2]", "[Q3]"]
 
     def test_the_front_is_refused_where_it_would_know_nothing(self, bases: dict[str, Path]) -> None:
-        with pytest.raises(InvalidInputError, match=r'"front".*sees only those before it'):
+        with pytest.raises(InvalidInputError, match=r'"front".*sees only earlier ones'):
             make_encoder(bases["gpt2"], token_place=TokenPlace.FRONT)
 
     @every_kind
@@ -359,7 +359,7 @@ class TestEncode:
     def test_order_is_kept_over_chunks(self, bases: dict[str, Path], monkeypatch: pytest.MonkeyPatch) -> None:
         encoder = make_encoder(bases["bert"])
         expected = encoder.encode(TEXTS, Side.PASSAGE)
-        monkeypatch.setattr("railsearch.encoders.text.encoder.TEXTS_PER_CHUNK", 2)
+        monkeypatch.setattr("railsearch.encoders.text.tokens.TEXTS_PER_CHUNK", 2)
         found = encoder.encode(TEXTS, Side.PASSAGE, tokens_per_batch=1)
         torch.testing.assert_close(found, expected, rtol=1e-5, atol=1e-5)
 
