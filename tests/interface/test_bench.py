@@ -67,6 +67,8 @@ def test_scaling(monkeypatch: pytest.MonkeyPatch) -> None:
         (("books", "--plot", "/absent/picture.png"), "there is no folder /absent"),
         (("books", "--scaling", "--strategies", "TwoPass Average(500)"), "--scaling times one strategy"),
         (("books", "--scaling", "--items", "100"), "corpora grow from 24186"),
+        (("books", "--scaling", "--engine", "Flat"), "omit --plot and --engine"),
+        (("books", "--engine", "Annoy"), "there is no engine 'Annoy'"),
     ],
 )
 def test_bad_input_is_refused_before_the_run(arguments: tuple[str, ...], message: str) -> None:
@@ -91,7 +93,9 @@ def test_an_index_folder_with_queries(tmp_path: Path) -> None:
     assert [row["name"] for row in report["rows"]] == ["BruteForce", "TwoPass"]
     assert report["num_items"] == 300
     assert report["rows"][1]["hit_rates"]["5"] == 1.0
+    assert report["engine"] == "Flat()"
     assert "TwoPass" in run("bench", str(tmp_path / "index"), *options)
+    assert "engine Faiss('sq8')" in run("bench", str(tmp_path / "index"), *options, "--engine", "Faiss(sq8)")
     for wrong, message in (
         ([str(tmp_path / "index")], "add --queries with its queries"),
         ([str(tmp_path / "index"), *options, "--scaling"], "belong to workloads"),

@@ -77,7 +77,7 @@ def test_verify(folder: Path) -> None:
     text = run("index", "verify", folder / "index", code=1)
     assert f"{segment} is damaged" in text
     assert "1 problems" in text
-    with pytest.raises(RailsearchError, match="is damaged: its checksum does not hold; restore it from a copy"):
+    with pytest.raises(RailsearchError, match="is damaged: its checksum does not match; restore it from a copy"):
         run("search", folder / "index", "--queries", folder / "users.npy")
     with pytest.raises(RailsearchError, match="does not exist"):
         run("index", "verify", folder / "nothing")
@@ -138,3 +138,32 @@ def test_wrong_searches(folder: Path) -> None:
 @pytest.mark.parametrize("command", ["build", "add", "remove", "compact", "verify", "info"])
 def test_help_teaches_by_example(command: str) -> None:
     assert f"Example: railsearch index {command} movies.index" in " ".join(run("index", command, "--help").split())
+
+
+def test_an_engine_is_chosen_by_text(folder: Path) -> None:
+    query = ("--queries", folder / "users.npy", "-k", "3", "--strategy", "Average(20)", "--json")
+    expected = json.loads(run("search", folder / "index", *query))["queries"]
+    found = json.loads(run("search", folder / "index", *query, "--engine", "Faiss(hnsw, effort=50)"))["queries"]
+    for plain, approximate in zip(expected, found, strict=True):
+        assert [item["id"] for item in plain["items"]] == [item["id"] for item in approximate["items"]]
+        assert plain["gap"] is not None
+        assert approximate["gap"] is None  # what may miss items certifies nothing
+    assert len(list((folder / "index" / "tables").iterdir())) == 1
+    run("index", "compact", folder / "index", "--engine", "Faiss(hnsw)")
+    built = folder / "built"
+    options = ("--model", folder / "model", "--items", folder / "movies.parquet", "--engine", "Faiss(ivf)")
+    run("index", "build", built, *options)
+    num_tables = 1 + Index.open(built).similarity.num_item_components
+    assert len(list((built / "tables").iterdir())) == num_tables
+
+
+def test_a_wrong_engine_is_refused_before_any_work(folder: Path) -> None:
+    usage = r"choose from: Flat\(\), Faiss\(kind, effort, links\)"
+    with pytest.raises(InvalidInputError, match=f"there is no engine 'Annoy'; {usage}"):
+        run("search", folder / "index", "--queries", folder / "users.npy", "--engine", "Annoy(3)")
+    with pytest.raises(InvalidInputError, match="kind is 'lsh'; choose from: flat, hnsw, ivf, sq8"):
+        run(
+            *("index", "build", folder / "new", "--model", folder / "model"),
+            *("--items", folder / "movies.parquet", "--engine", "Faiss(lsh)"),
+        )
+    assert not (folder / "new").exists()
