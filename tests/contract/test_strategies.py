@@ -18,6 +18,7 @@ from railsearch import (
     TwoPass,
 )
 from railsearch.index import Precision, Strategy
+from railsearch.index.certificate import Certificate
 from railsearch.index.corpus import Corpus
 from railsearch.index.segment import Segment
 from railsearch.similarity import ItemParts, QueryParts
@@ -79,7 +80,9 @@ def test_no_score_exceeds_its_bound_by_more_than_the_slack(kind: str, seed: int)
         query_parts, item_parts = similarity.query_parts(queries), similarity.item_parts(items)
     similarity.train(False)
     corpus = Corpus.build(similarity, [Segment.build(torch.arange(200), item_parts)])
-    bounds, slack = corpus.bounds(query_parts, None), corpus.slack(query_parts)
+    certificate = Certificate.start(corpus, query_parts)
+    bounds, slack = certificate.bounds(None), certificate.slack
+    trivial = certificate.skip_unseen(torch.ones(3, dtype=torch.bool)).ceiling
     everything = torch.arange(200).expand(3, 200)
     with torch.no_grad():
         for scores in (
@@ -87,15 +90,15 @@ def test_no_score_exceeds_its_bound_by_more_than_the_slack(kind: str, seed: int)
             similarity.score_candidates(query_parts, item_parts[everything]),
         ):
             assert bool((scores <= bounds + slack[:, None]).all())
-            assert bool((scores <= corpus.trivial_ceiling(query_parts)[:, None]).all())
-    assert float(slack.max()) < 1e-3 * float(corpus.trivial_ceiling(query_parts).max())
+            assert bool((scores <= trivial[:, None]).all())
+    assert float(slack.max()) < 1e-3 * float(trivial.max())
 
 
-@pytest.mark.parametrize("share", [0.0, 1.0], ids=["always whole", "never whole"])
+@pytest.mark.parametrize("share", [0.0, 1.0], ids=["always complete", "never complete"])
 @pytest.mark.parametrize("kind", ["random", "sharp", "duplicates"])
 def test_two_pass_over_many_stretches(kind: str, share: float, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("railsearch.index.strategies.ROWS_PER_STRETCH", 64)
-    monkeypatch.setattr("railsearch.index.strategies.WHOLE_SHARE", share)
+    monkeypatch.setattr("railsearch.index.strategies.two_pass.ROWS_PER_STRETCH", 64)
+    monkeypatch.setattr("railsearch.index.strategies.two_pass.COMPLETE_SHARE", share)
     similarity, items, queries = make_world(kind, 3000, seed=5)
     index = Index.build(similarity, items)
     expected, found = index.search(queries, 20), index.search(queries, 20, TwoPass())
@@ -130,7 +133,7 @@ def test_ceiling_is_the_best_component_of_what_was_not_scored(seed: int, n: int,
     with torch.no_grad():
         found = similarity.compare(similarity.query_parts(queries), similarity.item_parts(items)).component_scores
         segment = Segment.build(torch.arange(300), similarity.item_parts(items))
-        slack = Corpus.build(similarity, [segment]).slack(similarity.query_parts(queries))
+        slack = Certificate.start(Corpus.build(similarity, [segment]), similarity.query_parts(queries)).slack
     for query in range(3):
         chosen = {int(row) for pair in range(6) for row in found[query, :, pair].topk(n).indices}
         by_sum = found[query].sum(dim=-1)

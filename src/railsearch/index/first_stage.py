@@ -1,4 +1,4 @@
-"""First stages: cheap dot products that say which items are worth scoring (the paper's section 3.2)."""
+"""First stages: cheap dot products that choose the items to score (the paper's section 3.2)."""
 
 from dataclasses import dataclass
 
@@ -14,26 +14,26 @@ from railsearch.similarity import QueryParts
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Chosen:
-    """Rows that a first stage chose by component, and what it knows of the others."""
+    """Rows that a first stage chose by component, and what it knows about the other rows."""
 
-    rows: Tensor  # (B, P * n), NO_ROW where a list has nothing more to give
-    ceiling: Tensor  # (B,) best component score that an item outside the lists may have, where not all were looked at
-    bounds: Tensor | None  # (B, N) best component score of every item, where all were
+    rows: Tensor  # (B, P * n), NO_ROW after the last row of a short list
+    bounds: Tensor | None  # (B, N) best component score of every item, if the engine sees every row
+    best_outside: Tensor  # (B,) otherwise, a bound for all items outside the lists
 
-    def ceiling_without(self, scored: Tensor, is_real: Tensor) -> Tensor:
-        """Best component score (B,) of what is not among the scored rows (B, C); crosses those off the bounds."""
+    def bounds_without(self, scored: Tensor, is_real: Tensor) -> Tensor:
+        """Return bounds (B, n) for all items that are not among the scored rows (B, C)."""
         if self.bounds is None:
-            return self.ceiling
-        if scored.shape[1]:
-            self.bounds.scatter_(1, torch.where(is_real, scored, scored[:, :1]), -torch.inf)  # (B, N)
-        return self.bounds.amax(dim=1)  # (B,)
+            return self.best_outside[:, None]
+        if not scored.shape[1]:
+            return self.bounds
+        return self.bounds.scatter(1, torch.where(is_real, scored, scored[:, :1]), -torch.inf)
 
 
 @timed(Stage.FIRST_STAGE)
 def best_by_average(
     corpus: Corpus, query_parts: QueryParts, n: int, row_filter: RowFilter | None, *, engine: Engine | None = None
 ) -> Tensor:
-    """Rows (B, n) with the best average component score: one dot product an item, whatever P is."""
+    """Return the rows (B, n) with the best average component score: one dot product for each item, for any P."""
     engine = corpus.engine if engine is None else engine
     _check_limit(engine, n)
     vectors = query_parts.components.sum(dim=1, keepdim=True)  # (B, 1, d)
@@ -49,11 +49,11 @@ def best_by_average(
 
 @timed(Stage.FIRST_STAGE)
 def best_per_component(corpus: Corpus, query_parts: QueryParts, n: int, row_filter: RowFilter | None) -> Chosen:
-    """The n best items of each component pair, and the ceiling of the others.
+    """Return the n best items of each component pair, and bounds for the others.
 
-    A full scan knows the best component score of every item. Another engine is asked for one row more than n of each
-    pair: no item outside the lists is better than that one (Theorem 2); or, where it cannot give one more, better
-    than the n-th. What may have missed rows knows no ceiling.
+    An engine that sees every row returns the best component score of every item. Another engine is asked for n + 1
+    rows of each pair: no item outside the lists is better than the last one (Theorem 2). If the engine cannot return
+    one more, no item outside is better than the n-th. The bounds of an engine that may miss rows prove nothing.
     """
     engine, temperature = corpus.engine, corpus.similarity.temperature
     vectors = query_parts.components / temperature  # (B, Pq, d)
@@ -61,7 +61,7 @@ def best_per_component(corpus: Corpus, query_parts: QueryParts, n: int, row_filt
     bounds = vectors.new_full((num_queries, len(corpus)), -torch.inf) if engine.sees_every_row else None  # (B, N)
     limit = one_more(engine, n)
     _check_limit(engine, limit)
-    lists, ceiling = [], vectors.new_full((num_queries,), -torch.inf)  # (B,)
+    lists, best_outside = [], vectors.new_full((num_queries,), -torch.inf)  # (B,)
     for component in range(corpus.similarity.num_item_components):
         found_in = []
         for stretch in corpus.stretches():
@@ -73,26 +73,23 @@ def best_per_component(corpus: Corpus, query_parts: QueryParts, n: int, row_filt
             else:
                 found = table.best(vectors, limit, own_filter)
                 if found.scores.shape[2] < len(stretch):
-                    ceiling = torch.maximum(ceiling, found.scores[:, :, -1].amax(dim=1))  # (B,)
+                    best_outside = torch.maximum(best_outside, found.scores[:, :, -1].amax(dim=1))  # (B,)
             found_in.append(_shifted(found, first))
         nearest = _best_of(corpus, found_in, n + 1)
         if bounds is None and nearest.scores.shape[2] > n:
-            ceiling = torch.maximum(ceiling, nearest.scores[:, :, n].amax(dim=1))  # (B,)
+            best_outside = torch.maximum(best_outside, nearest.scores[:, :, n].amax(dim=1))  # (B,)
         lists.append(nearest.rows[:, :, :n].flatten(1))  # (B, Pq * n)
-    if not engine.is_exact or not corpus.similarity.is_certifiable:
-        ceiling.fill_(torch.inf)
-        bounds = None if bounds is None else bounds.masked_fill_(bounds > -torch.inf, torch.inf)  # (B, N)
-    return Chosen(torch.cat(lists, dim=1), ceiling, bounds)
+    return Chosen(torch.cat(lists, dim=1), bounds, best_outside)
 
 
 def one_more(engine: Engine, n: int) -> int:
-    """How many rows to ask for so that the best of those left out is known too: n + 1, or n if that is the limit."""
+    """Return how many rows to ask for, to know the best omitted row too: n + 1, or n if that is the limit."""
     return n + 1 if engine.max_n is None else max(n, min(n + 1, engine.max_n))
 
 
 @timed(Stage.FIRST_STAGE)
 def reaches(corpus: Corpus, query_parts: QueryParts, thresholds: Tensor, row_filter: RowFilter | None) -> Tensor:
-    """Whether some component score of each item (B, N) is at least its query's threshold (B,), asked of the engine."""
+    """Ask the engine for which items (B, N) some component score is at least the query's threshold (B,)."""
     vectors = query_parts.components / corpus.similarity.temperature  # (B, Pq, d)
     pieces = []
     for stretch in corpus.stretches():
@@ -114,7 +111,7 @@ def _check_limit(engine: Engine, n: int) -> None:
 
 @timed(Stage.FIRST_STAGE)
 def unite(lists: list[Tensor], num_rows: int) -> tuple[Tensor, Tensor]:
-    """Rows (B, C) that any of the lists (B, n) holds: ascending, each once; the second tensor says which are real.
+    """Return the rows (B, C) that are in any of the lists (B, n), ascending, each once, and which of them are real.
 
     >>> rows, is_real = unite([torch.tensor([[4, 2], [1, -1]]), torch.tensor([[2], [1]])], num_rows=5)
     >>> rows.tolist(), is_real.tolist()
@@ -129,12 +126,12 @@ def unite(lists: list[Tensor], num_rows: int) -> tuple[Tensor, Tensor]:
 
 
 def _shifted(found: Nearest, first_row: int) -> Nearest:
-    """The same, with rows counted in the corpus instead of the segment."""
+    """Return the same rows, counted in the corpus instead of the segment."""
     return Nearest(torch.where(found.rows == NO_ROW, NO_ROW, found.rows + first_row), found.scores)
 
 
 def _best_of(corpus: Corpus, lists: list[Nearest], n: int) -> Nearest:
-    """The n best of what several segments gave; of equal scores the smaller id."""
+    """Return the n best rows of several segments; of equal scores the smaller id."""
     if len(lists) == 1:
         return Nearest(lists[0].rows[:, :, :n], lists[0].scores[:, :, :n])
     rows = torch.cat([found.rows for found in lists], dim=2)  # (B, V, n)

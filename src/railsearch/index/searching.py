@@ -9,6 +9,7 @@ from railsearch.foundation.errors import InvalidInputError, NotEnoughItemsError
 from railsearch.foundation.inputs import ArrayLike, as_embeddings, as_tensor, as_user_ids, check_count
 from railsearch.foundation.results import NO_ITEM, Explanation, SearchResult
 from railsearch.index.building import check_parts, one_query
+from railsearch.index.certificate import as_float32
 from railsearch.index.contents import Contents
 from railsearch.index.corpus import Corpus
 from railsearch.index.filters import Allow, Exclude, make_filter
@@ -102,7 +103,7 @@ def _result(corpus: Corpus, batches: list[Found]) -> SearchResult:
     return SearchResult(
         ids=corpus.row_ids[rows].masked_fill(scores == -torch.inf, NO_ITEM),
         scores=scores.to(torch.float32),
-        ceiling=torch.cat([found.ceiling for found in batches]).to(torch.float32),
+        ceiling=as_float32(torch.cat([found.ceiling for found in batches]), scores[:, -1]),
         num_scored=torch.cat([found.num_scored for found in batches]),
         lookup=lookup if corpus.has_metadata else None,
     )

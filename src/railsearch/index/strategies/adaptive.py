@@ -1,0 +1,73 @@
+"""The search that stops as soon as its certificate is good enough."""
+
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+from railsearch.foundation.errors import InvalidInputError
+from railsearch.foundation.inputs import check_count, check_not_negative
+from railsearch.index.certificate import Certificate
+from railsearch.index.corpus import Corpus
+from railsearch.index.engines import NO_ROW
+from railsearch.index.first_stage import unite
+from railsearch.index.strategies.contract import Found
+from railsearch.index.strategies.keeping import merge, score_rows
+from railsearch.kernels import RowFilter, select_best
+from railsearch.similarity import QueryParts
+
+
+@dataclass(frozen=True, slots=True)
+class Adaptive:
+    """Score items in the order of their best component until the gap is small enough or the budget is spent.
+
+    With the defaults the answer is exact. For each query, the result shows which limit ended the search: its `gap` is
+    at most `max_gap`, or `num_scored` has reached `max_scored`.
+    """
+
+    max_gap: float = 0.0
+    max_scored: int | None = None
+
+    def __post_init__(self) -> None:
+        check_not_negative(self.max_gap, name="max_gap")
+        if self.max_scored is not None:
+            check_count(self.max_scored, name="max_scored")
+
+    def find_rows(self, corpus: Corpus, query_parts: QueryParts, k: int, row_filter: RowFilter | None) -> Found:
+        """Find the k best rows of each query."""
+        budget = len(corpus) if self.max_scored is None else self.max_scored
+        if budget < k:
+            raise InvalidInputError(f"k is {k} but max_scored is {budget}; ask for max_scored >= {k}.")
+        start = Certificate.start(corpus, query_parts)
+        bounds = _bounds_by_id(start, row_filter)  # (B, M) of items that are not scored yet
+        num_queries, num_items = bounds.shape
+        scores = bounds.new_full((num_queries, k), -torch.inf)  # (B, K)
+        rows = torch.zeros_like(scores, dtype=torch.int64)  # (B, K)
+        num_scored = torch.zeros(num_queries, dtype=torch.int64, device=bounds.device)  # (B,)
+        ceiling = start.skip(bounds).ceiling.clone()  # (B,)
+        active = torch.arange(num_queries, device=bounds.device)  # (A,) queries that are not done
+        width, spent = max(2 * k, 64), 0
+        while len(active):
+            width = min(width, budget - spent, num_items - spent)
+            best_bounds, chosen = select_best(bounds[active], width)  # (A, width)
+            chosen_rows = chosen if corpus.places is None else corpus.rows[chosen]  # (A, width)
+            new_rows, is_real = unite([chosen_rows.masked_fill(best_bounds == -torch.inf, NO_ROW)], len(corpus))
+            new_scores = score_rows(corpus, query_parts[active], new_rows, is_real)  # (A, width)
+            scores[active], rows[active] = merge(corpus, scores[active], rows[active], new_scores, new_rows)
+            num_scored[active] += is_real.sum(dim=1)
+            bounds[active[:, None], chosen] = -torch.inf
+            certificate = start.of_queries(active).skip(bounds[active])
+            ceiling[active] = certificate.ceiling
+            spent += width
+            if spent >= min(budget, num_items):
+                break
+            active = active[certificate.is_open(scores[active, -1], max_gap=self.max_gap)]
+            width *= 2
+        return Found(rows, scores, ceiling, num_scored)
+
+
+def _bounds_by_id(certificate: Certificate, row_filter: RowFilter | None) -> Tensor:
+    """Return the bounds (B, M) of live items in the order of ids, so that ties do not depend on segments."""
+    bounds = certificate.bounds(row_filter)  # (B, N)
+    corpus = certificate.corpus
+    return bounds if corpus.places is None else bounds[:, corpus.rows]

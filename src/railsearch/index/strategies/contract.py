@@ -1,0 +1,29 @@
+"""The contract of a search strategy."""
+
+from dataclasses import dataclass
+from typing import Protocol, runtime_checkable
+
+from torch import Tensor
+
+from railsearch.index.corpus import Corpus
+from railsearch.kernels import RowFilter
+from railsearch.similarity import QueryParts
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Found:
+    """The rows that a strategy found, best first, and the ceiling of those that it did not score."""
+
+    rows: Tensor  # (B, K) int64
+    scores: Tensor  # (B, K), minus infinity after the last item if there are fewer than K
+    ceiling: Tensor  # (B,)
+    num_scored: Tensor  # (B,) int64
+
+
+@runtime_checkable
+class Strategy(Protocol):
+    """A way to find the k best rows."""
+
+    def find_rows(self, corpus: Corpus, query_parts: QueryParts, k: int, row_filter: RowFilter | None) -> Found:
+        """Find the k best rows of each query."""
+        ...
