@@ -316,7 +316,7 @@ def test_bad_strategies(strategy: object, message: str) -> None:
 def test_low_precision_halves_memory_and_stays_near(precision: str) -> None:
     similarity, items, queries = make_world("random", 500, seed=4)
     full, half = Index.build(similarity, items), Index.build(similarity, items, precision=precision)
-    assert half._collection.corpus.segments[0].parts.components.element_size() == 2
+    assert half.describe()["precision"] == {"fp16": "float16", "bf16": "bfloat16"}[precision]
     near = {"fp16": 0.1, "bf16": 1.0}[precision]  # of scores that reach 50
     torch.testing.assert_close(half.search(queries, 9).scores, full.search(queries, 9).scores, rtol=0, atol=near)
     with pytest.raises(InvalidInputError, match="precision is 'int8'; choose from: fp32, fp16, bf16"):
