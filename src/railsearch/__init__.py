@@ -1,44 +1,27 @@
-"""railsearch: retrieval with learned similarities, with a certificate of how good each answer is."""
+"""railsearch: retrieval with learned similarities, with a certificate of how good each answer is.
 
-from railsearch import data, evaluation
+The names here are enough for most programs. The rest is in `railsearch.errors`, `railsearch.recipes` (settings of models
+and training), `railsearch.data`, `railsearch.encoders`, `railsearch.similarity` (the contract of a similarity),
+`railsearch.evaluation`, `railsearch.benchmark` and `railsearch.testing`.
+"""
+
+from railsearch import benchmark, data, encoders, errors, evaluation, recipes
+from railsearch.errors import RailsearchError
 from railsearch.folders import load_similarity, save_similarity
-from railsearch.foundation import metrics
-from railsearch.foundation.errors import (
-    DataFolderError,
-    DownloadError,
-    FingerprintError,
-    IndexFolderError,
-    IndexLockedError,
-    InvalidInputError,
-    MissingExtraError,
-    ModelFolderError,
-    NotEnoughItemsError,
-    RailsearchError,
-    TrainingError,
-)
 from railsearch.foundation.results import Explanation, ItemBatch, SearchResult
 from railsearch.index import Adaptive, Average, BruteForce, Combined, Faiss, Flat, Index, PerComponent, TwoPass
 from railsearch.loading import load
-from railsearch.recommender import HSTUConfig, Recipe, Recommender, SASRecConfig, read_recipe
-from railsearch.similarity import (
-    CosineConfig,
-    DotProduct,
-    MixtureConfig,
-    MixtureOfLogits,
-    decompose,
-    fingerprint,
-    load_balance_loss,
-    register_similarity,
-)
-from railsearch.text_retriever import (
-    TextDataConfig,
-    TextEncoderConfig,
-    TextMixtureConfig,
-    TextRecipe,
-    TextRetriever,
-    read_text_recipe,
-)
-from railsearch.training import TextTrainingConfig, TrainingConfig, fit_similarity
+from railsearch.recipes import Recipe, TextRecipe, read_recipe
+from railsearch.recommender import Recommender
+from railsearch.similarity import DotProduct, MixtureOfLogits, fingerprint, register_similarity
+from railsearch.text_retriever import TextRetriever
+from railsearch.training import fit_similarity
+
+# Names that have moved to railsearch.errors, railsearch.recipes, railsearch.similarity and railsearch.foundation.
+from railsearch.errors import *  # noqa: F403  # isort: skip
+from railsearch.recipes import *  # noqa: F403  # isort: skip
+from railsearch.foundation import metrics  # noqa: F401  # isort: skip
+from railsearch.similarity import decompose, load_balance_loss  # noqa: F401  # isort: skip
 
 __version__ = "0.1.0"
 
@@ -47,51 +30,32 @@ __all__ = [
     "Average",
     "BruteForce",
     "Combined",
-    "CosineConfig",
-    "DataFolderError",
     "DotProduct",
-    "DownloadError",
     "Explanation",
     "Faiss",
-    "FingerprintError",
     "Flat",
-    "HSTUConfig",
     "Index",
-    "IndexFolderError",
-    "IndexLockedError",
-    "InvalidInputError",
     "ItemBatch",
-    "MissingExtraError",
-    "MixtureConfig",
     "MixtureOfLogits",
-    "ModelFolderError",
-    "NotEnoughItemsError",
     "PerComponent",
     "RailsearchError",
     "Recipe",
     "Recommender",
-    "SASRecConfig",
     "SearchResult",
-    "TextDataConfig",
-    "TextEncoderConfig",
-    "TextMixtureConfig",
     "TextRecipe",
     "TextRetriever",
-    "TextTrainingConfig",
-    "TrainingConfig",
-    "TrainingError",
     "TwoPass",
+    "benchmark",
     "data",
-    "decompose",
+    "encoders",
+    "errors",
     "evaluation",
     "fingerprint",
     "fit_similarity",
     "load",
-    "load_balance_loss",
     "load_similarity",
-    "metrics",
     "read_recipe",
-    "read_text_recipe",
+    "recipes",
     "register_similarity",
     "save_similarity",
 ]

@@ -10,14 +10,14 @@ import railsearch
 PACKAGE = Path(railsearch.__file__).parent
 LAYERS = {
     "foundation": 0,
-    "similarity": 1,
+    "errors": 1, "similarity": 1,
     "folders": 2,
     "kernels": 3, "encoders": 3, "data": 3,
     "models": 4, "index": 4,
     "training": 5, "testing": 5,
     "evaluation": 6, "benchmark": 6,
     "recommender": 7, "text_retriever": 7, "demo": 7,
-    "loading": 8,
+    "loading": 8, "recipes": 8,
     "cli": 9,
     "__main__": 10,
 }  # fmt: skip

@@ -6,6 +6,7 @@ import torch
 
 from railsearch import TextRetriever
 from railsearch.data import QuestionPassages
+from railsearch.recipes import TextRecipe, TextTrainingConfig
 
 WORDS = [f"w{number}" for number in range(40)]
 PAIRS = [(f"who w{n} w{(7 * n) % 40}", f"it is w{(n + 20) % 40} w{(3 * n + 1) % 40} end") for n in range(20)]
@@ -63,7 +64,17 @@ def make_data() -> QuestionPassages:
     return QuestionPassages.from_pairs(PAIRS)
 
 
+def make_recipe(base: Path, training: TextTrainingConfig | None = None, **options: object) -> TextRecipe:
+    """Return a recipe for short texts; `similarity` and settings of the encoder are options."""
+    settings = {"max_query_length": 12, "max_passage_length": 12, "num_query_components": 2, "num_item_components": 3}
+    similarity = options.pop("similarity", None) or {"kind": "mixture_of_logits"}
+    return TextRecipe(
+        encoder={"kind": "text", "base": str(base), **settings, **options},
+        similarity=similarity,
+        training=training or TextTrainingConfig(),
+    )
+
+
 def make_retriever(base: Path, **options: object) -> TextRetriever:
     """Return an untrained retriever of short texts."""
-    settings = {"max_query_length": 12, "max_passage_length": 12, "num_query_components": 2, "num_item_components": 3}
-    return TextRetriever(base, **(settings | options))
+    return TextRetriever(make_recipe(base, **options))

@@ -10,10 +10,10 @@ from rich.table import Table
 
 from railsearch.cli.options import Json
 from railsearch.cli.terminal import make_console, make_frame_table, print_json, visible
-from railsearch.data import leave_last_out, read_prepared
-from railsearch.folders import format_of
+from railsearch.data import read_prepared
 from railsearch.foundation.errors import InvalidInputError
 from railsearch.foundation.json_values import rows_as_json
+from railsearch.loading import load
 from railsearch.recommender import Recommender
 from railsearch.text_retriever import TextRetriever
 
@@ -85,13 +85,13 @@ def evaluate(
 
     Example: railsearch evaluate runs/ml-1m/hstu-mol/model --data data/ml-1m
     """
-    if format_of(model) == "railsearch.text_retriever":
-        retriever = TextRetriever.load(model)
-        evaluation = retriever.evaluate(retriever.test_data(data), show_progress=False if as_json else None)
+    loaded = load(model)
+    if isinstance(loaded, TextRetriever):
+        evaluation = loaded.evaluate(data, show_progress=False if as_json else None)
+    elif isinstance(loaded, Recommender):
+        evaluation = loaded.evaluate(data)
     else:
-        recommender = Recommender.load(model)
-        split = leave_last_out(read_prepared(data), has_validation=recommender.recipe.split.has_validation)
-        evaluation = recommender.evaluate(split)
+        raise InvalidInputError(f"{model} holds a {type(loaded).__name__}; give a recommender or a text retriever.")
     if as_json:
         print_json({"model": str(model), **dataclasses.asdict(evaluation)})
         return

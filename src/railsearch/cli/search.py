@@ -19,7 +19,7 @@ from railsearch.foundation.errors import InvalidInputError
 from railsearch.foundation.json_values import rows_as_json
 from railsearch.foundation.results import Explanation, SearchResult
 from railsearch.index import Index, parse_strategy
-from railsearch.text_retriever import load_for_index
+from railsearch.text_retriever import TextRetriever
 
 
 def search(
@@ -86,7 +86,7 @@ def search(
     opened = Index.open(index, version=version, engine=chosen_engine(engine))
     embeddings: Tensor | npt.NDArray[np.generic]
     if text:
-        embeddings = load_for_index(opened, model).encode_queries(text, show_progress=False)
+        embeddings = TextRetriever.load_for(opened, model).encode_queries(text, show_progress=False)
     else:
         assert queries is not None
         embeddings = read_queries(queries, embedding_column=embedding_column)

@@ -9,17 +9,10 @@ import typer
 from railsearch.cli.options import Json
 from railsearch.cli.recommend import print_metrics
 from railsearch.cli.terminal import make_console, print_json, visible
-from railsearch.data import read_prepared
-from railsearch.folders import check_target
-from railsearch.foundation.errors import InvalidInputError
-from railsearch.foundation.settings import read_settings
-from railsearch.recommender import Recommender, read_recipe
-from railsearch.recommender import folder as recommender_folder
-from railsearch.text_retriever import TextRetriever, read_text_recipe, read_training_data
-from railsearch.text_retriever import folder as retriever_folder
-from railsearch.training.processes import joined_processes
-
-ENCODERS = ("sasrec", "hstu", "text")
+from railsearch.recipes import Recipe, TextRecipe, read_interactions_of, read_recipe, read_training_data
+from railsearch.recommender import Recommender
+from railsearch.text_retriever import TextRetriever
+from railsearch.training.processes import Processes, joined_processes
 
 
 def train(
@@ -61,14 +54,16 @@ def train(
     Example: railsearch train recipes/ml-1m/hstu-mol.toml --set training.epochs=5
     """
     folder = out or Path("runs") / recipe.resolve().parent.name / recipe.stem
-    fitted: Recommender | TextRetriever | None
-    if _is_text(recipe, changes or []):
-        fitted = _train_text(recipe, changes or [], data, folder, as_json, allow_download=allow_download)
-    else:
-        fitted = _train_recommender(recipe, changes or [], data, folder, as_json)
-    if fitted is None:
+    chosen = read_recipe(recipe, changes or [])
+    with joined_processes() as processes:
+        fitted = (
+            _train_text(chosen, data, folder, processes, as_json, allow_download=allow_download)
+            if isinstance(chosen, TextRecipe)
+            else _train_recommender(chosen, data, folder, processes, as_json)
+        )
+        is_first = processes.is_first
+    if not is_first:
         return
-    fitted.save(folder / "model", overwrite=True)
     card = fitted.card
     assert card is not None
     if as_json:
@@ -81,44 +76,30 @@ def train(
     console.print(visible(f"saved: {folder / 'model'}"))
 
 
-def _is_text(recipe: Path, changes: list[str]) -> bool:
-    """Return whether a recipe trains a text retriever: its encoder has kind text, or a base, which only text has."""
-    encoder = read_settings(recipe, changes).get("encoder", {})
-    if not isinstance(encoder, dict):
-        raise InvalidInputError(f"{recipe}: encoder is {encoder!r}; make it a section, [encoder].")
-    kind = encoder.get("kind", "text" if "base" in encoder else "sasrec")
-    if kind not in ENCODERS:
-        raise InvalidInputError(f"{recipe}: encoder.kind is {kind!r}; choose from: {', '.join(ENCODERS)}.")
-    return bool(kind == "text")
-
-
 def _train_recommender(
-    recipe: Path, changes: list[str], data: Path | None, folder: Path, as_json: bool
-) -> Recommender | None:
-    """Return the recommender in the first process, and None in the others."""
-    chosen = read_recipe(recipe, changes)
-    source = data or (None if chosen.data.folder is None else Path(chosen.data.folder))
-    if source is None:
-        raise InvalidInputError(
-            f"{recipe} names no data; add --data with a folder that `railsearch data prepare` wrote."
-        )
-    check_target(recommender_folder.FORMAT, folder / "model", overwrite=True)
-    interactions = read_prepared(source)
-    with joined_processes() as processes:
-        recommender = Recommender.fit(
-            interactions, chosen, folder=folder, processes=processes, show_progress=False if as_json else None
-        )
-        return recommender if processes.is_first else None
+    recipe: Recipe, data: Path | None, folder: Path, processes: Processes, as_json: bool
+) -> Recommender:
+    return Recommender.fit(
+        read_interactions_of(recipe, data),
+        recipe,
+        folder=folder,
+        save_to=folder / "model",
+        overwrite=True,
+        processes=processes,
+        show_progress=False if as_json else None,
+    )
 
 
 def _train_text(
-    recipe: Path, changes: list[str], data: Path | None, folder: Path, as_json: bool, *, allow_download: bool
-) -> TextRetriever | None:
-    """Return the retriever in the first process, and None in the others."""
-    chosen = read_text_recipe(recipe, changes)
-    check_target(retriever_folder.FORMAT, folder / "model", overwrite=True)
-    passages = read_training_data(chosen, data)
-    retriever = TextRetriever.from_recipe(chosen, allow_download=allow_download)
-    with joined_processes() as processes:
-        retriever.fit(passages, folder=folder, processes=processes, show_progress=False if as_json else None)
-        return retriever if processes.is_first else None
+    recipe: TextRecipe, data: Path | None, folder: Path, processes: Processes, as_json: bool, *, allow_download: bool
+) -> TextRetriever:
+    return TextRetriever.fit(
+        read_training_data(recipe, data),
+        recipe,
+        folder=folder,
+        save_to=folder / "model",
+        overwrite=True,
+        processes=processes,
+        allow_download=allow_download,
+        show_progress=False if as_json else None,
+    )

@@ -19,7 +19,7 @@ from railsearch.data.passages.layouts import (
     read_pairs,
     read_passages,
 )
-from railsearch.data.passages.passages import QuestionPassages, Questions
+from railsearch.data.passages.passages import PairsLike, QuestionPassages, Questions
 from railsearch.data.passages.question_splits import add_generated, split_questions
 from railsearch.data.passages.texts import read_passage_texts
 from railsearch.data.synthetic.shapes import Shape, ShapeName, make_shape
@@ -30,6 +30,7 @@ __all__ = [
     "About",
     "HeldOut",
     "Interactions",
+    "PairsLike",
     "PassageLayout",
     "Prepared",
     "Published",

@@ -5,7 +5,7 @@ from railsearch.encoders.sequence.histories import Histories
 from railsearch.encoders.sequence.hstu import HSTU
 from railsearch.encoders.sequence.sasrec import SASRec
 from railsearch.encoders.text.encoder import TextEncoder
-from railsearch.encoders.text.settings import Pooling, Side, TextSettings, TokenPlace
+from railsearch.encoders.text.settings import Pooling, Side, TextEncoderConfig, TokenPlace
 
 __all__ = [
     "HSTU",
@@ -15,6 +15,6 @@ __all__ = [
     "SequenceEncoder",
     "Side",
     "TextEncoder",
-    "TextSettings",
+    "TextEncoderConfig",
     "TokenPlace",
 ]

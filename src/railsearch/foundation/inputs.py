@@ -6,7 +6,7 @@ import warnings
 from collections.abc import Sequence
 from enum import StrEnum
 from pathlib import Path
-from typing import TypeAlias, TypeVar
+from typing import Protocol, TypeAlias, TypeVar
 
 import numpy as np
 import numpy.typing as npt
@@ -16,6 +16,16 @@ from torch import Tensor
 from railsearch.foundation.errors import InvalidInputError
 
 Choice = TypeVar("Choice", bound=StrEnum)
+
+
+class ArrowTable(Protocol):
+    """A table of any library that speaks Arrow, such as a polars or pandas DataFrame."""
+
+    def __arrow_c_stream__(self, requested_schema: object | None = None) -> object:
+        """Return the table as a stream of record batches."""
+        ...
+
+
 ArrayLike: TypeAlias = Tensor | npt.ArrayLike
 
 LARGEST_VALUE = 1e6

@@ -1,13 +1,16 @@
-"""Settings that are checked when they are made: unknown names are errors, and every error says what is allowed."""
+"""Settings that are checked when they are created: an unknown name is an error, and every error says what is allowed."""
 
 import tomllib
 from collections.abc import Iterable
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any, Self
 
 from pydantic import BaseModel, ConfigDict, ValidationError
 
 from railsearch.foundation.errors import InvalidInputError
+
+LARGEST_FILE = 2**20
+"""Bytes of a recipe."""
 
 
 class Config(BaseModel):
@@ -18,34 +21,41 @@ class Config(BaseModel):
     def __init__(self, **values: Any) -> None:
         for name, value in values.items():
             field = type(self).model_fields.get(name)
-            if isinstance(value, bool) and field is not None and field.annotation is not bool:
-                raise InvalidInputError(f"{name} is {value}, which would pass for {int(value)}; give the value itself.")
+            if isinstance(value, bool) and field is not None and "bool" not in str(field.annotation):
+                raise InvalidInputError(f"{name} is {value}, which would count as {int(value)}; give the value itself.")
         try:
             super().__init__(**values)
         except ValidationError as error:
             raise InvalidInputError(_explained(type(self), error)) from None
 
+    @classmethod
+    def read(cls, file: str | Path, changes: Iterable[str] = ()) -> Self:
+        """Read settings from a TOML file.
 
-Settings = TypeVar("Settings", bound=Config)
-
-
-def read_config(kind: type[Settings], file: str | Path, changes: Iterable[str] = ()) -> Settings:
-    """Read settings of a kind from a TOML file, with single ones changed, such as "training.epochs=5"."""
-    try:
-        return kind(**read_settings(file, changes, sections=kind.model_fields))
-    except InvalidInputError as error:
-        raise InvalidInputError(f"{file}: {error}") from None
+        Args:
+            file: a file with one section for each group of settings; unknown settings are errors.
+            changes: single settings in place of the file's, such as "training.epochs=5"; without a value, such as
+                "training.patience=", the setting is omitted.
+        """
+        try:
+            return cls(**read_settings(file, changes, sections=cls.model_fields))
+        except InvalidInputError as error:
+            raise InvalidInputError(f"{file}: {error}") from None
 
 
 def read_settings(file: str | Path, changes: Iterable[str] = (), *, sections: Iterable[str] = ()) -> dict[str, Any]:
-    """What a TOML file says, with single settings changed; nothing is checked."""
+    """Return the content of a TOML file with single settings changed; nothing is checked."""
     path = Path(file)
     try:
-        content = tomllib.loads(path.read_text())
+        if path.is_file() and path.stat().st_size > LARGEST_FILE:
+            raise InvalidInputError(f"{path} has {path.stat().st_size} bytes; give a recipe of at most {LARGEST_FILE}.")
+        content = tomllib.loads(path.read_text(encoding="utf-8"))
     except FileNotFoundError:
         raise InvalidInputError(f"{path} does not exist; give a recipe, such as recipes/ml-1m/sasrec.toml.") from None
     except (OSError, UnicodeDecodeError, tomllib.TOMLDecodeError) as error:
         raise InvalidInputError(f"{path} cannot be read as TOML ({error}); repair it.") from error
+    except RecursionError:
+        raise InvalidInputError(f"{path} cannot be read as TOML (it is nested too deeply); repair it.") from None
     for change in changes:
         _apply(content, change, sections)
     return content
@@ -54,7 +64,7 @@ def read_settings(file: str | Path, changes: Iterable[str] = (), *, sections: It
 def _apply(content: dict[str, object], change: str, sections: Iterable[str]) -> None:
     """Put one "section.setting=value" into a recipe's content; the value is read as TOML, or else as text.
 
-    Without a value the setting is left out of the recipe: TOML has no word for none.
+    Without a value the setting is removed from the recipe, because TOML has no word for none.
     """
     name, has_value, text = change.partition("=")
     section, has_section, setting = name.strip().partition(".")
@@ -64,17 +74,19 @@ def _apply(content: dict[str, object], change: str, sections: Iterable[str]) -> 
         value = tomllib.loads(f"value = {text.strip()}")["value"]
     except tomllib.TOMLDecodeError:
         value = text.strip()
+    except RecursionError:
+        raise InvalidInputError(f"the value of {name.strip()} is nested too deeply; give a plain value.") from None
     settings = content.setdefault(section, {})
     if not isinstance(settings, dict):
         raise InvalidInputError(f"{section} is no section of the recipe; known are: {', '.join(sections)}.")
     if text.strip():
         settings[setting] = value
     elif settings.pop(setting, None) is None:
-        raise InvalidInputError(f"{change!r} would leave out a setting that the recipe does not have.")
+        raise InvalidInputError(f"{change!r} would omit a setting that the recipe does not have.")
 
 
 def _explained(config: type[Config], error: ValidationError) -> str:
-    """Every problem in one line: where it is, what was given, what is allowed."""
+    """Return every problem in one line: where it is, what was given, what is allowed."""
     problems = []
     for found in error.errors():
         place = ".".join(str(part) for part in found["loc"]) or config.__name__

@@ -5,7 +5,9 @@ from pathlib import Path
 from railsearch.folders import register_opener
 from railsearch.index.corpus import Precision
 from railsearch.index.engines import Engine, Faiss, Flat, parse_engine, register_engine
+from railsearch.index.filters import Allow, Exclude
 from railsearch.index.index import Index
+from railsearch.index.source import ModelSource, folder_of, model_of
 from railsearch.index.storage import Verification
 from railsearch.index.strategies import Adaptive, Average, BruteForce, Combined, PerComponent, Strategy, TwoPass
 from railsearch.index.strategy_text import format_strategy, parse_strategies, parse_strategy
@@ -13,13 +15,16 @@ from railsearch.index.tuning import TuningReport, TuningRow
 
 __all__ = [
     "Adaptive",
+    "Allow",
     "Average",
     "BruteForce",
     "Combined",
     "Engine",
+    "Exclude",
     "Faiss",
     "Flat",
     "Index",
+    "ModelSource",
     "PerComponent",
     "Precision",
     "Strategy",
@@ -27,7 +32,9 @@ __all__ = [
     "TuningRow",
     "TwoPass",
     "Verification",
+    "folder_of",
     "format_strategy",
+    "model_of",
     "parse_engine",
     "parse_strategies",
     "parse_strategy",

@@ -1,4 +1,4 @@
-"""The front door for recommendation: fit on interactions, recommend, evaluate, index, save and load."""
+"""The front door for recommendation: fit on interactions, evaluate, index, search, recommend, save and load."""
 
 from railsearch.recommender.recipe import (
     DataConfig,
@@ -6,7 +6,7 @@ from railsearch.recommender.recipe import (
     Recipe,
     SASRecConfig,
     SplitConfig,
-    read_recipe,
+    read_interactions_of,
 )
 from railsearch.recommender.recommender import Recommender
 
@@ -17,5 +17,5 @@ __all__ = [
     "Recommender",
     "SASRecConfig",
     "SplitConfig",
-    "read_recipe",
+    "read_interactions_of",
 ]

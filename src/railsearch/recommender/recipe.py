@@ -1,26 +1,27 @@
-"""A recipe says all that a recommender is made of: data, split, encoder, similarity, training. A readable TOML file."""
+"""The recipe of a recommender: data, split, encoder, similarity and training, readable as a TOML file."""
 
-from collections.abc import Iterable
 from pathlib import Path
 from typing import Annotated, Literal
 
 from pydantic import Field
 
+from railsearch.data import Interactions, read_prepared
 from railsearch.encoders import HSTU, SASRec, SequenceEncoder
+from railsearch.foundation.errors import InvalidInputError
 from railsearch.foundation.inputs import LARGEST_SEED
-from railsearch.foundation.settings import Config, read_config
-from railsearch.similarity import CosineConfig, DotProduct, MixtureConfig, MixtureOfLogits, Similarity
+from railsearch.foundation.settings import Config
+from railsearch.similarity import CosineConfig, MixtureConfig, Similarity, SimilarityConfig, similarity_from
 from railsearch.training import TrainingConfig
 
 
 class DataConfig(Config):
-    """Which interactions."""
+    """The interactions."""
 
-    folder: str | None = Field(default=None, description="what `railsearch data prepare` wrote")
+    folder: str | None = Field(default=None, description="a folder that `railsearch data prepare` wrote")
 
 
 class SplitConfig(Config):
-    """What is held out."""
+    """The events that are held out."""
 
     has_validation: bool = Field(
         default=True,
@@ -29,7 +30,18 @@ class SplitConfig(Config):
     )
 
 
-class SASRecConfig(Config):
+class SequenceConfig(Config):
+    """Settings that all sequence encoders have."""
+
+    dim: int = Field(default=50, ge=1, description="D, the size of item embeddings and of outputs")
+    max_length: int = Field(default=200, ge=1, description="the longest history; of a longer one the last events count")
+    dropout: float = Field(default=0.2, ge=0, lt=1, description="share of values dropped while training")
+    normalizes_output: bool | None = Field(
+        default=None, description="layer-normalise outputs; by default unless the similarity is a cosine"
+    )
+
+
+class SASRecConfig(SequenceConfig):
     """Self-attention over the history; see `railsearch.encoders.SASRec`.
 
     >>> Recipe(encoder=SASRecConfig(dim=32, num_heads=2)).encoder.max_length
@@ -37,14 +49,11 @@ class SASRecConfig(Config):
     """
 
     kind: Literal["sasrec"] = "sasrec"
-    dim: int = Field(default=50, ge=1)
-    num_blocks: int = Field(default=2, ge=1)
-    num_heads: int = Field(default=1, ge=1)
-    max_length: int = Field(default=200, ge=1)
-    dropout: float = Field(default=0.2, ge=0, lt=1)
+    num_blocks: int = Field(default=2, ge=1, description="blocks of attention and feed-forward")
+    num_heads: int = Field(default=1, ge=1, description="attention heads; must divide dim")
 
 
-class HSTUConfig(Config):
+class HSTUConfig(SequenceConfig):
     """Pointwise attention with time; see `railsearch.encoders.HSTU`.
 
     >>> Recipe(encoder=HSTUConfig(num_blocks=2)).encoder.num_heads
@@ -52,23 +61,25 @@ class HSTUConfig(Config):
     """
 
     kind: Literal["hstu"] = "hstu"
-    dim: int = Field(default=50, ge=1)
-    num_blocks: int = Field(default=8, ge=1)
-    num_heads: int = Field(default=2, ge=1)
-    head_dim: int = Field(default=25, ge=1)
-    max_length: int = Field(default=200, ge=1)
-    dropout: float = Field(default=0.2, ge=0, lt=1)
+    num_blocks: int = Field(default=8, ge=1, description="blocks")
+    num_heads: int = Field(default=2, ge=1, description="attention heads")
+    head_dim: int = Field(default=25, ge=1, description="size of queries, keys and values in one head")
 
 
 EncoderConfig = Annotated[SASRecConfig | HSTUConfig, Field(discriminator="kind")]
-SimilarityConfig = Annotated[MixtureConfig | CosineConfig, Field(discriminator="kind")]
 
 
 class Recipe(Config):
-    """All that a recommender is made of.
+    """Everything that a recommender is built from.
 
     >>> Recipe(encoder=HSTUConfig(dim=32), training=TrainingConfig(epochs=3)).training.epochs
     3
+    >>> import tempfile
+    >>> file = Path(tempfile.mkdtemp()) / "recipe.toml"
+    >>> _ = file.write_text('[encoder]\\nkind = "hstu"\\ndim = 32')
+    >>> recipe = Recipe.read(file, ["training.epochs=5"])
+    >>> recipe.encoder.dim, recipe.training.epochs
+    (32, 5)
     """
 
     data: DataConfig = DataConfig()
@@ -78,32 +89,26 @@ class Recipe(Config):
     training: TrainingConfig = TrainingConfig()
 
 
-def read_recipe(file: str | Path, changes: Iterable[str] = ()) -> Recipe:
-    """Read a recipe, with single settings changed, such as "training.epochs=5"; unknown settings are errors.
-
-    >>> import tempfile
-    >>> file = Path(tempfile.mkdtemp()) / "recipe.toml"
-    >>> _ = file.write_text('[encoder]\\nkind = "hstu"\\ndim = 32')
-    >>> recipe = read_recipe(file, ["training.epochs=5"])
-    >>> recipe.encoder.dim, recipe.training.epochs
-    (32, 5)
-    """
-    return read_config(Recipe, file, changes)
+def read_interactions_of(recipe: Recipe, path: str | Path | None = None) -> Interactions:
+    """Read the prepared data that a recipe names, or those in another folder."""
+    folder = recipe.data.folder if path is None else path
+    if folder is None:
+        raise InvalidInputError("the recipe names no data; set data.folder, or pass path=PATH.")
+    return read_prepared(folder)
 
 
 def build_encoder(recipe: Recipe, *, num_items: int, seed: int | None) -> SequenceEncoder:
     """Build the encoder that a recipe describes, with its first weights."""
-    settings = recipe.encoder.model_dump(exclude={"kind"})
+    settings = recipe.encoder.model_dump(exclude={"kind", "normalizes_output"})
     kind = SASRec if isinstance(recipe.encoder, SASRecConfig) else HSTU
-    has_mixture = isinstance(recipe.similarity, MixtureConfig)
-    return kind(num_items=num_items, normalizes_output=has_mixture, seed=seed, **settings)
+    normalizes = recipe.encoder.normalizes_output
+    if normalizes is None:
+        normalizes = not isinstance(recipe.similarity, CosineConfig)
+    return kind(num_items=num_items, normalizes_output=normalizes, seed=seed, **settings)
 
 
 def build_similarity(recipe: Recipe, *, seed: int | None) -> Similarity:
     """Build the similarity that a recipe describes, with its first weights."""
     dim = recipe.encoder.dim
-    if isinstance(recipe.similarity, CosineConfig):
-        return DotProduct(dim=dim, cosine=True, temperature=recipe.similarity.temperature)
-    settings = recipe.similarity.model_dump(exclude={"kind"})
     own_seed = None if seed is None else (seed + 1) % LARGEST_SEED
-    return MixtureOfLogits(query_dim=dim, item_dim=dim, seed=own_seed, **settings)
+    return similarity_from(recipe.similarity, {"dim": dim, "query_dim": dim, "item_dim": dim, "seed": own_seed})

@@ -1,44 +1,48 @@
-"""Recommender: from interactions to recommendations, by one object that can be saved and loaded."""
+"""Recommender: from interactions to recommendations, as one object that can be saved and loaded."""
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Self
+from typing import TYPE_CHECKING, Self, TypeAlias
 
-import torch
 import xxhash
 from torch import Tensor
 
-from railsearch.data import Interactions, Split, leave_last_out
+from railsearch.data import Interactions, Split, leave_last_out, read_prepared
 from railsearch.evaluation import Evaluation, evaluate_test
-from railsearch.folders import ModelCard, register_opener
-from railsearch.foundation.errors import FingerprintError, InvalidInputError, NotEnoughItemsError
-from railsearch.foundation.inputs import as_path, check_count
-from railsearch.index import Index, Strategy
+from railsearch.folders import ModelCard, check_target, register_opener
+from railsearch.foundation.errors import FingerprintError, InvalidInputError
+from railsearch.foundation.inputs import ArrowTable, as_path, check_count
+from railsearch.foundation.results import SearchResult
+from railsearch.index import Allow, Engine, Index, ModelSource, Precision, Strategy
 from railsearch.models import SequentialModel
+from railsearch.recommender.answers import check_enough, index_ids, to_table
 from railsearch.recommender.card import describe_recommender
+from railsearch.recommender.fitting import train_model
 from railsearch.recommender.folder import FORMAT, SavedRecommender, read_recommender, write_recommender
-from railsearch.recommender.recipe import Recipe, build_encoder, build_similarity
+from railsearch.recommender.recipe import Recipe
 from railsearch.recommender.requests import HistoriesLike, Requests, UnknownItems, find_rows
-from railsearch.similarity import fingerprint
 from railsearch.similarity.fingerprints import compute_fingerprint
+from railsearch.similarity.registry import kind_of
 from railsearch.training import FitReport
-from railsearch.training.loop import train
 from railsearch.training.processes import Processes
-from railsearch.training.tasks.histories import NextItemTask
 
 if TYPE_CHECKING:
     from polars import DataFrame, Series
 
 QUERIES_PER_SEARCH = 1024
 
+InteractionsLike: TypeAlias = Interactions | ArrowTable
+
 
 class Recommender:
-    """A trained sequence model, the items that it knows, and the histories of users where they are at hand.
+    """A trained sequence model, the items that it knows, and the histories of users if they are at hand.
 
     >>> import polars as pl
     >>> events = pl.DataFrame({"user": [u for u in range(8) for _ in range(5)], "item": [i % 7 for i in range(40)]})
     >>> interactions = Interactions.from_frame(events, timestamp=None)
     >>> recommender = Recommender.fit(interactions, Recipe(training={"epochs": 1}))
+    >>> recommender
+    Recommender(sasrec with mixture_of_logits, 7 items)
     >>> recommender.recommend(histories=[[1, 2, 3]], k=2).columns
     ['user', 'item', 'score', 'rank']
     """
@@ -58,22 +62,29 @@ class Recommender:
         self.recipe = recipe
         self.card = card
         self.items = items
-        """One row an item: its id in the column `item`, and what else is known of it."""
+        """One row for each item: its id in the column `item`, and its other columns."""
         self.user_ids = user_ids
-        """Users that the model has a component of their own for; None where it has none."""
+        """Users that the model has a component of their own for; None if it has none."""
         self.interactions = interactions
         self.report = report
         """How training went; None for a model that was loaded."""
-        self._index: Index | None = None
+        self.index: Index | None = None
+        """The index that `search` and `recommend` look through; built in memory when it is first needed."""
+        self._folder: Path | None = None
+
+    def __repr__(self) -> str:
+        return f"Recommender({self.recipe.encoder.kind} with {self.recipe.similarity.kind}, {len(self.items):,} items)"
 
     @classmethod
     def fit(
         cls,
-        interactions: object,
+        interactions: InteractionsLike,
         recipe: Recipe | None = None,
         *,
         split: Split | None = None,
         folder: str | Path | None = None,
+        save_to: str | Path | None = None,
+        overwrite: bool = False,
         processes: Processes | None = None,
         show_progress: bool | None = None,
     ) -> Self:
@@ -81,13 +92,17 @@ class Recommender:
 
         Args:
             interactions: `Interactions`, or a table with the columns user, item and timestamp.
-            recipe: what to train and how; SASRec with a Mixture of Logits if left out.
-            split: what to train on and what to hold out; by the recipe if left out, each user's last item for the test
-                and the one before it to pick the epoch.
-            folder: where checkpoints and the log go; a run that was cut short goes on from there.
-            processes: those that train together, where `torchrun` started several.
-            show_progress: a progress bar; by default on a terminal only.
+            recipe: what to train and how; by default SASRec with a Mixture of Logits.
+            split: the events to train on and to hold out; by default as the recipe says: each user's last item for the
+                test, and the one before it to pick the epoch.
+            folder: for checkpoints and the log; a run that was interrupted continues from there.
+            save_to: save the model there when training is done; checked before training starts.
+            overwrite: replace a recommender that is in `save_to`.
+            processes: those that train together, if `torchrun` started several; the first one saves.
+            show_progress: draw a progress bar; by default only on a terminal.
         """
+        if save_to is not None:
+            check_target(FORMAT, as_path(save_to), overwrite=overwrite)
         recipe = Recipe() if recipe is None else recipe
         known = _as_interactions(interactions)
         if split is None:
@@ -95,21 +110,15 @@ class Recommender:
         elif split.interactions is not known:
             raise InvalidInputError("the split is one of other interactions; split those that are given.")
         processes = processes or Processes()
-        model = SequentialModel(
-            encoder=build_encoder(recipe, num_items=known.num_items, seed=recipe.training.seed),
-            similarity=build_similarity(recipe, seed=recipe.training.seed),
-        )
-        report = train(
-            NextItemTask(model, split, recipe.training),
-            recipe.training,
+        model, report = train_model(
+            recipe,
+            split,
             folder=None if folder is None else as_path(folder),
-            about=_about(recipe, split),
             processes=processes,
-            unit="users",
             show_progress=show_progress,
         )
         evaluation = evaluate_test(model, split) if processes.is_first else None
-        return cls(
+        recommender = cls(
             model=model,
             recipe=recipe,
             card=describe_recommender(split, recipe, report, evaluation),
@@ -118,6 +127,39 @@ class Recommender:
             interactions=known,
             report=report,
         )
+        if save_to is not None and processes.is_first:
+            recommender.save(save_to, overwrite=overwrite)
+        return recommender
+
+    @property
+    def fingerprint(self) -> str:
+        """Return the name of the model's content; an index remembers which model it was built with."""
+        encoder, similarity = self.model.encoder, self.model.similarity
+        ids = xxhash.xxh3_128_hexdigest("\n".join(map(repr, self.items["item"])).encode())
+        settings = {f"encoder.{name}": value for name, value in encoder.config.items()}
+        settings |= {f"similarity.{name}": value for name, value in similarity.config.items()}
+        settings |= {"encoder": encoder.kind, "similarity": kind_of(similarity), "items": ids}
+        return compute_fingerprint("recommender", settings, dict(self.model.state_dict()))
+
+    def evaluate(self, data: Split | InteractionsLike | str | Path) -> Evaluation:
+        """Rank the test items among all items of the model: HR, NDCG and MRR, with the protocol.
+
+        Args:
+            data: a split; or interactions, a table or a folder of prepared data, which are split as the recipe says.
+                Their items must be those of this model.
+        """
+        if isinstance(data, (str, Path)):
+            data = read_prepared(data)
+        if not isinstance(data, Split):
+            data = leave_last_out(_as_interactions(data), has_validation=self.recipe.split.has_validation)
+        given, known = data.interactions, self.items["item"]
+        if find_rows(given.item_ids, known).tolist() != list(range(len(known))):
+            raise InvalidInputError(
+                f"the split has {given.num_items} items and they are not the {len(known)} of this model; split the "
+                "interactions that it was trained on, or ones with the same catalogue."
+            )
+        users = None if self.user_ids is None else find_rows(given.user_ids, self.user_ids)  # (U,)
+        return evaluate_test(self.model, data, user_rows=users)
 
     def recommend(
         self,
@@ -129,111 +171,142 @@ class Recommender:
         at: int | None = None,
         unknown_items: UnknownItems | str = UnknownItems.REFUSE,
         strategy: Strategy | None = None,
+        allow: Allow = None,
+        pad: bool = False,
     ) -> "DataFrame":
-        """Give the k best items of each user, best first, as a table: user, item, score, rank.
+        """Return the k best items of each user, best first, as a table: user, item, score, rank.
 
         Args:
             users: ids of users whose histories are at hand: those of `interactions`.
-            k: how many items each.
+            k: the number of items for each user.
             histories: in place of users, histories themselves: lists of item ids, oldest first; a mapping from users
-                to such lists; `Interactions`; or a table with the columns user, item and timestamp. Nobody in it needs
-                to have been there in training; a user who was keeps the component that a user table has learned.
-                Lists carry no times: to an encoder that looks at them all their events are of one moment. Of a history
-                longer than the model was trained on the last events count; all are filtered.
-            filter_viewed: leave out what is in the history.
-            at: when it is asked, in seconds; by default at the time of the last event. Only with times.
+                to such lists; `Interactions`; or a table with the columns user, item and timestamp. Their users may be
+                new; a user of the training data keeps the component that a user table has learned. Lists carry no
+                times: an encoder that looks at times takes all their events as simultaneous. If a history is longer
+                than the model was trained on, the last events count, and all are filtered.
+            filter_viewed: omit items that are in the history.
+            at: the time of the request in seconds; by default the time of the last event. Only with times.
             unknown_items: "refuse" a history with an item that the model does not know, or "ignore" the item.
-            strategy: how to search; brute force if left out.
+            strategy: how to search; by default the one that the index was tuned to, or brute force.
+            allow: recommend only these items, as in `Index.search`: index ids, a mask, or a condition over the columns
+                of `items`, such as "year >= 2000".
+            pad: return fewer than k items for a user who has fewer left; by default that is an error.
         """
         import polars as pl  # noqa: PLC0415  (importing railsearch stays cheap)
 
         check_count(k, name="k")
-        requests = Requests.gather(
-            users,
-            histories,
-            item_ids=self.items["item"],
-            user_ids=self.user_ids,
-            interactions=self.interactions,
-            unknown_items=unknown_items,
-            at=at,
-        )
-        self._check_enough(requests, k, filter_viewed=filter_viewed)
-        similarity, index = self.model.similarity, self._memory_index()
+        requests = self._requests(users, histories, at=at, unknown_items=unknown_items)
+        index, ids = self._searched(), index_ids(self.items)
+        if not pad:
+            check_enough(requests, k, ids, index, filter_viewed=filter_viewed)
         tables = []
         for batch in requests.batches(QUERIES_PER_SEARCH):
-            queries = self.model.encode(batch.to_histories(max_length=self.model.encoder.max_length))  # (B, D)
-            found = index.search(
-                queries,
-                k,
-                strategy,
-                exclude=list(batch.items) if filter_viewed else None,
-                user_ids=batch.users if similarity.takes_user_ids else None,
-            )
-            tables.append(
-                pl.DataFrame(
-                    {
-                        "user": batch.names.gather(pl.Series(range(len(batch))).repeat_by(k).explode()),
-                        "item": self.items["item"].gather(pl.Series(found.ids.flatten().numpy(force=True))),
-                        "score": found.scores.flatten().numpy(force=True),
-                        "rank": list(range(1, k + 1)) * len(batch),
-                    }
-                )
-            )
+            exclude = [ids[items] for items in batch.items] if filter_viewed else None
+            found = self._search(batch, k, strategy, exclude=exclude, allow=allow, pad=pad)
+            tables.append(to_table(found, batch.names, self.items["item"], ids))
         return pl.concat(tables)
 
-    def encode(
-        self, histories: HistoriesLike, *, at: int | None = None, unknown_items: UnknownItems | str = "refuse"
-    ) -> Tensor:
-        """Query embeddings (B, D) of histories, for an index that `build_index` made; see `recommend`."""
-        requests = Requests.gather(
-            None,
-            histories,
-            item_ids=self.items["item"],
-            user_ids=None,
-            interactions=None,
-            unknown_items=unknown_items,
-            at=at,
-        )
-        return self.model.encode(requests.to_histories(max_length=self.model.encoder.max_length))
+    def search(
+        self,
+        histories: HistoriesLike,
+        k: int = 10,
+        strategy: Strategy | None = None,
+        exclude: Sequence[Sequence[int]] | None = None,
+        allow: Allow = None,
+        *,
+        at: int | None = None,
+        unknown_items: UnknownItems | str = UnknownItems.REFUSE,
+        pad: bool = False,
+    ) -> SearchResult:
+        """Find the k best items for each history, with scores, gap and certificate; `to_frame()` has the item columns.
 
-    def evaluate(self, split: Split) -> Evaluation:
-        """Rank the test items of a split whose items are those of this model: HR, NDCG, MRR, with the protocol."""
-        given, known = split.interactions, self.items["item"]
-        if find_rows(given.item_ids, known).tolist() != list(range(len(known))):
-            raise InvalidInputError(
-                f"the split has {given.num_items} items and they are not the {len(known)} of this model; split the "
-                "interactions that it was trained on, or ones with the same catalogue."
-            )
-        users = None if self.user_ids is None else find_rows(given.user_ids, self.user_ids)  # (U,)
-        return evaluate_test(self.model, split, user_rows=users)
+        Items of a history are not excluded; `recommend` does that. Ids are those of the index (see `build_index`).
 
-    def build_index(self, path: str | Path | None = None) -> Index:
-        """Index every item under the similarity that was trained, in memory or as a folder.
-
-        Ids of items are kept where they are whole numbers, else rows take their place; either way the column `item`
-        of the metadata has them. Queries are what `encode` gives.
+        Args:
+            histories: as in `recommend`.
+            k: the number of items for each history.
+            strategy: how to search; by default the one that the index was tuned to, or brute force.
+            exclude: as in `Index.search`.
+            allow: as in `Index.search`.
+            at: as in `recommend`.
+            unknown_items: as in `recommend`.
+            pad: as in `Index.search`.
         """
-        import polars as pl  # noqa: PLC0415  (importing railsearch stays cheap)
+        check_count(k, name="k")
+        requests = self._requests(None, histories, at=at, unknown_items=unknown_items)
+        return self._search(requests, k, strategy, exclude=exclude, allow=allow, pad=pad)
 
-        ids = self.items["item"]
-        is_whole = ids.dtype.is_integer() and bool(ids.is_between(0, 2**63 - 1).all())
-        rows = ids.cast(pl.Int64).to_numpy() if is_whole else None
-        return Index.build(
-            self.model.similarity, self.model.encoder.embed_items().detach(), rows, path=path, metadata=self.items
+    def encode(
+        self,
+        histories: HistoriesLike,
+        *,
+        at: int | None = None,
+        unknown_items: UnknownItems | str = UnknownItems.REFUSE,
+    ) -> Tensor:
+        """Return query embeddings (B, D) of histories, for an index that `build_index` built; see `recommend`."""
+        return self._encode(self._requests(None, histories, at=at, unknown_items=unknown_items))
+
+    def build_index(
+        self,
+        path: str | Path | None = None,
+        *,
+        precision: Precision | str = Precision.FP32,
+        engine: Engine | None = None,
+        show_progress: bool | None = None,
+    ) -> Index:
+        """Index every item, in memory or as a folder; `search` and `recommend` look through it from now on.
+
+        The index keeps item ids that are integers from 0; otherwise it numbers the items by row. In both cases its
+        metadata are the columns of `items`.
+
+        Args:
+            path: a folder to create, which must not exist.
+            precision: of the item components: fp32, fp16 or bf16.
+            engine: for the first stage, as in `Index.build`.
+            show_progress: draw a progress bar; by default only on a terminal.
+        """
+        self.index = Index.build(
+            self.model.similarity,
+            self.model.encoder.embed_items().detach(),
+            index_ids(self.items),
+            path=path,
+            metadata=self.items,
+            precision=precision,
+            engine=engine,
+            source=self._source().to_dict(),
+            show_progress=show_progress,
         )
+        return self.index
+
+    def open_index(self, path: str | Path, *, version: int | None = None, engine: Engine | None = None) -> Index:
+        """Open an index that this model built, for `search` and `recommend`; refuse one of another model.
+
+        Args:
+            path: a folder that `build_index` created.
+            version: as in `Index.open`.
+            engine: as in `Index.open`.
+        """
+        index = Index.open(path, version=version, engine=engine)
+        self._source().check(index)
+        self.index = index
+        return index
 
     def save(self, path: str | Path, *, overwrite: bool = False) -> None:
         """Write a model folder: config.json, model.safetensors, items.parquet, and a model card, README.md.
 
-        Histories are not written. A kill at any moment leaves the old folder or the new one.
+        Histories are not written. If the process is killed at any moment, the old folder or the new one is there. The
+        index is a folder of its own.
         """
+        target = as_path(path)
         saved = SavedRecommender(self.model, self.recipe, self.card, self.items, self.user_ids, self.fingerprint)
-        write_recommender(saved, as_path(path), overwrite=overwrite)
+        write_recommender(saved, target, overwrite=overwrite)
+        self._folder = target.resolve()
 
     @classmethod
-    def load(cls, path: str | Path, *, interactions: object = None) -> Self:
-        """Read a model folder; with interactions, as in `fit`, `recommend` knows their users."""
-        saved = read_recommender(as_path(path))
+    def load(cls, path: str | Path, *, interactions: InteractionsLike | None = None) -> Self:
+        """Read a model folder that `save` wrote; with interactions, as in `fit`, `recommend` knows their users."""
+        folder = as_path(path)
+        saved = read_recommender(folder)
         recommender = cls(
             model=saved.model,
             recipe=saved.recipe,
@@ -242,64 +315,57 @@ class Recommender:
             user_ids=saved.user_ids,
             interactions=None if interactions is None else _as_interactions(interactions),
         )
+        recommender._folder = folder.resolve()
         if recommender.fingerprint != saved.fingerprint:
             raise FingerprintError(
-                f"{path} says that it holds model {saved.fingerprint} but holds {recommender.fingerprint}; restore it "
+                f"{folder} says that it holds model {saved.fingerprint} but holds {recommender.fingerprint}; restore it "
                 "from a copy."
             )
         return recommender
 
-    @property
-    def fingerprint(self) -> str:
-        """Return the name of the model's content; an index remembers which one it was built with."""
-        encoder, similarity = self.model.encoder, self.model.similarity
-        settings = {f"encoder.{name}": value for name, value in encoder.config.items()}
-        settings |= {f"similarity.{name}": value for name, value in similarity.config.items()}
-        settings |= {"encoder": encoder.kind, "similarity": fingerprint(similarity), "items": _items_digest(self.items)}
-        return compute_fingerprint("recommender", settings, dict(self.model.state_dict()))
+    def _requests(
+        self,
+        users: Iterable[object] | None,
+        histories: HistoriesLike | None,
+        *,
+        at: int | None,
+        unknown_items: UnknownItems | str,
+    ) -> Requests:
+        return Requests.gather(
+            users,
+            histories,
+            item_ids=self.items["item"],
+            user_ids=self.user_ids,
+            interactions=self.interactions,
+            unknown_items=unknown_items,
+            at=at,
+        )
 
-    def _check_enough(self, requests: Requests, k: int, *, filter_viewed: bool) -> None:
-        """Check that everybody has k items left."""
-        num_items = len(self.items)
-        if k > num_items:
-            raise NotEnoughItemsError(f"k is {k} but there are {num_items} items; ask for k <= {num_items}.")
-        if not filter_viewed:
-            return
-        for name, items in zip(requests.names, requests.items, strict=True):
-            num_left = num_items - len(torch.unique(items))
-            if num_left < k:
-                remedy = f"ask for k <= {num_left}, or pass" if num_left else "pass"
-                raise NotEnoughItemsError(
-                    f"k is {k} but the history of {name!r} leaves {num_left} of the {num_items} items; {remedy} "
-                    "filter_viewed=False."
-                )
+    def _encode(self, requests: Requests) -> Tensor:
+        return self.model.encode(requests.to_histories(max_length=self.model.encoder.max_length))  # (B, D)
 
-    def _memory_index(self) -> Index:
-        if self._index is None:
-            self._index = Index.build(self.model.similarity, self.model.encoder.embed_items().detach())
-        return self._index
+    def _search(
+        self,
+        requests: Requests,
+        k: int,
+        strategy: Strategy | None,
+        *,
+        exclude: "Sequence[Sequence[int]] | Sequence[Tensor] | None",
+        allow: Allow,
+        pad: bool,
+    ) -> SearchResult:
+        users = requests.users if self.model.similarity.takes_user_ids else None
+        queries = self._encode(requests)  # (B, D)
+        return self._searched().search(queries, k, strategy, exclude, allow, user_ids=users, pad=pad)
 
+    def _searched(self) -> Index:
+        return self.build_index(show_progress=False) if self.index is None else self.index
 
-def _about(recipe: Recipe, split: Split) -> dict[str, object]:
-    """What makes a training run what it is, beside how it is trained: the model, and every event."""
-    events = split.interactions
-    digest = xxhash.xxh3_64()
-    for values in (events.users, events.items, events.timestamps, split.train_ends):
-        digest.update(values.numpy().tobytes())
-    settings = {
-        f"{section}.{name}": value
-        for section in ("encoder", "similarity")
-        for name, value in getattr(recipe, section).model_dump(mode="json").items()
-    }
-    return {**settings, "split": split.protocol, "data": f"{len(events):,} events with checksum {digest.hexdigest()}"}
+    def _source(self) -> ModelSource:
+        return ModelSource(FORMAT.name, self.fingerprint, self._folder)
 
 
-def _items_digest(items: "DataFrame") -> str:
-    """Return the checksum of the item ids in their order."""
-    return xxhash.xxh3_128_hexdigest("\n".join(map(repr, items["item"])).encode())
-
-
-def _as_interactions(given: object) -> Interactions:
+def _as_interactions(given: InteractionsLike) -> Interactions:
     return given if isinstance(given, Interactions) else Interactions.from_frame(given)
 
 

@@ -4,7 +4,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
 from itertools import chain, groupby, islice
-from typing import TYPE_CHECKING, Protocol, TypeAlias
+from typing import TYPE_CHECKING, TypeAlias
 
 import numpy as np
 import torch
@@ -13,22 +13,14 @@ from torch import Tensor
 from railsearch.data import Interactions
 from railsearch.encoders import Histories
 from railsearch.foundation.errors import InvalidInputError
-from railsearch.foundation.inputs import as_choice
+from railsearch.foundation.inputs import ArrowTable, as_choice
 from railsearch.similarity import NO_USER
 
 if TYPE_CHECKING:
     from polars import Series
 
 
-class Table(Protocol):
-    """Any DataFrame that speaks Arrow."""
-
-    def __arrow_c_stream__(self, requested_schema: object | None = None) -> object:
-        """Give the table's content."""
-        ...
-
-
-HistoriesLike: TypeAlias = Sequence[Sequence[object]] | Mapping[object, Sequence[object]] | Interactions | Table
+HistoriesLike: TypeAlias = Sequence[Sequence[object]] | Mapping[object, Sequence[object]] | Interactions | ArrowTable
 
 
 class UnknownItems(StrEnum):

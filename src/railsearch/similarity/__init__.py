@@ -1,7 +1,15 @@
 """WHAT similar means: components, gate, mixture, and the dot product they replace (the paper's section 2)."""
 
 from railsearch.similarity.balance import load_balance_loss
-from railsearch.similarity.configs import CosineConfig, MixtureConfig
+from railsearch.similarity.configs import (
+    CosineConfig,
+    GateConfig,
+    MixtureConfig,
+    RegisteredConfig,
+    SimilarityConfig,
+    similarity_from,
+    similarity_tag,
+)
 from railsearch.similarity.contract import ConfigValue, Similarity, check_similarity
 from railsearch.similarity.decomposition import Decomposition, decompose
 from railsearch.similarity.dot_product import DotProduct
@@ -20,13 +28,16 @@ __all__ = [
     "Decomposition",
     "DotProduct",
     "GateActivation",
+    "GateConfig",
     "GateInput",
     "ItemParts",
     "MixtureConfig",
     "MixtureOfLogits",
     "Projection",
     "QueryParts",
+    "RegisteredConfig",
     "Similarity",
+    "SimilarityConfig",
     "all_pairs",
     "best_pairs",
     "check_similarity",
@@ -36,4 +47,6 @@ __all__ = [
     "own_pairs",
     "register_similarity",
     "registered_kinds",
+    "similarity_from",
+    "similarity_tag",
 ]

@@ -90,6 +90,11 @@ def settings_of(kind: str) -> dict[str, inspect.Parameter]:
     return _parameters(_kinds[kind])
 
 
+def required_settings(kind: str) -> list[str]:
+    """Return the names of the arguments of a registered similarity that have no default."""
+    return [name for name, parameter in settings_of(kind).items() if parameter.default is inspect.Parameter.empty]
+
+
 def build_similarity(
     kind: str, settings: Mapping[str, ConfigValue], given: Mapping[str, ConfigValue] | None = None
 ) -> Similarity:

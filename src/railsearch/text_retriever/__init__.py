@@ -1,22 +1,14 @@
-"""The front door for text: fit on questions and passages, index passages, search them, save and load."""
+"""The front door for text: fit on questions and passages, evaluate, index, search, save and load."""
 
-from railsearch.text_retriever.recipe import (
-    TextDataConfig,
-    TextEncoderConfig,
-    TextMixtureConfig,
-    TextRecipe,
-    read_text_recipe,
-    read_training_data,
-)
-from railsearch.text_retriever.retriever import TextRetriever, load_for_index
+from railsearch.text_retriever.passages import PassagesLike
+from railsearch.text_retriever.recipe import TextDataConfig, TextMixtureConfig, TextRecipe, read_training_data
+from railsearch.text_retriever.retriever import TextRetriever
 
 __all__ = [
+    "PassagesLike",
     "TextDataConfig",
-    "TextEncoderConfig",
     "TextMixtureConfig",
     "TextRecipe",
     "TextRetriever",
-    "load_for_index",
-    "read_text_recipe",
     "read_training_data",
 ]

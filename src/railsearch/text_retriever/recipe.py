@@ -1,68 +1,74 @@
-"""A recipe says all that a text retriever is made of: data, encoder, similarity, training. A readable TOML file."""
+"""The recipe of a text retriever: data, encoder, similarity and training, readable as a TOML file."""
 
-from collections.abc import Iterable
 from pathlib import Path
-from typing import Annotated, Literal, Self
+from typing import Annotated, Self, TypeAlias
 
-from pydantic import Field, model_validator
+from pydantic import Discriminator, Field, Tag, model_validator
 from torch import nn
 
 from railsearch.data import PassageLayout, QuestionPassages, add_generated, read_passages, split_questions
-from railsearch.encoders import TextEncoder, TextSettings
+from railsearch.encoders import TextEncoder, TextEncoderConfig
 from railsearch.foundation.errors import InvalidInputError
 from railsearch.foundation.inputs import LARGEST_SEED
-from railsearch.foundation.settings import Config, read_config
+from railsearch.foundation.settings import Config
 from railsearch.models import TextModel
-from railsearch.similarity import CosineConfig, DotProduct, GateInput, MixtureOfLogits, Projection, Similarity
+from railsearch.similarity import (
+    CosineConfig,
+    GateConfig,
+    GateInput,
+    MixtureOfLogits,
+    Projection,
+    RegisteredConfig,
+    Similarity,
+    similarity_from,
+    similarity_tag,
+)
 from railsearch.training import TextTrainingConfig
 
 
 class TextDataConfig(Config):
-    """Which questions and passages."""
+    """The questions and passages."""
 
     path: str | None = Field(default=None, description="a file or folder in the layout")
-    layout: PassageLayout = Field(default=PassageLayout.PAIRS, description="how the data lie there")
+    layout: PassageLayout = Field(default=PassageLayout.PAIRS, description="the format of the data")
     generated: str | None = Field(default=None, description="generated questions to train on as well, as JSON lines")
     validation_share: float = Field(
         default=0.1,
         ge=0,
         lt=1,
-        description="of the training questions, to pick the epoch with, where the data hold out none for that",
+        description="share of the training questions that pick the epoch, if the data hold out none for that",
     )
     test_share: float = Field(default=0.1, ge=0, lt=1, description="the same, for the test")
     split_seed: int = Field(
-        default=0, ge=0, le=LARGEST_SEED, description="which questions are held out, whatever the training's seed"
+        default=0,
+        ge=0,
+        le=LARGEST_SEED,
+        description="of the choice of held-out questions, whatever the training's seed",
     )
 
 
-class TextEncoderConfig(TextSettings):
-    """A pretrained language model; see `railsearch.encoders.TextEncoder`.
-
-    >>> TextEncoderConfig(base="models/minilm").num_query_components
-    4
-    """
-
-    kind: Literal["text"] = "text"
-
-
-class TextMixtureConfig(Config):
-    """Mixture of Logits over the components that the encoder gives; its gate looks at their scores only.
+class TextMixtureConfig(GateConfig):
+    """Mixture of Logits over the components of the encoder; by default its gate sees only their scores.
 
     >>> TextMixtureConfig().temperature
     0.05
     """
 
-    kind: Literal["mixture_of_logits"] = "mixture_of_logits"
-    temperature: float = Field(default=0.05, gt=0)
-    gate_dim: int = Field(default=128, ge=1)
-    gate_dropout: float = Field(default=0.2, ge=0, lt=1)
+    gate_inputs: tuple[GateInput, ...] = Field(
+        default=(GateInput.PAIR,), description="inputs of the gate, any of query, item, pair; none makes it uniform"
+    )
 
 
-TextSimilarityConfig = Annotated[TextMixtureConfig | CosineConfig, Field(discriminator="kind")]
+TextSimilarityConfig: TypeAlias = Annotated[
+    Annotated[TextMixtureConfig, Tag("mixture_of_logits")]
+    | Annotated[CosineConfig, Tag("cosine")]
+    | Annotated[RegisteredConfig, Tag("registered")],
+    Discriminator(similarity_tag),
+]
 
 
 class TextRecipe(Config):
-    """All that a text retriever is made of.
+    """Everything that a text retriever is built from.
 
     >>> recipe = TextRecipe(encoder=TextEncoderConfig(base="models/minilm"), training={"epochs": 1})
     >>> recipe.training.schedule.value
@@ -76,39 +82,26 @@ class TextRecipe(Config):
 
     @model_validator(mode="after")
     def _check_components(self) -> Self:
-        self.encoder.check_pooling()
         counts = (self.encoder.num_query_components, self.encoder.num_item_components)
         if isinstance(self.similarity, CosineConfig) and counts != (1, 1):
             raise InvalidInputError(
-                f"a cosine compares one component with one but the encoder gives {counts[0]} and {counts[1]}; set "
-                "num_query_components and num_item_components to 1."
+                f"a cosine compares one component with one but the encoder has {counts[0]} and {counts[1]}; set "
+                "num_query_components and num_item_components to 1"
             )
         return self
 
 
-def read_text_recipe(file: str | Path, changes: Iterable[str] = ()) -> TextRecipe:
-    """Read a recipe, with single settings changed, such as "training.epochs=5"; unknown settings are errors.
-
-    >>> import tempfile
-    >>> file = Path(tempfile.mkdtemp()) / "recipe.toml"
-    >>> _ = file.write_text('[encoder]\\nkind = "text"\\nbase = "models/minilm"')
-    >>> read_text_recipe(file, ["encoder.pooling=parameterised"]).encoder.pooling.value
-    'parameterised'
-    """
-    return read_config(TextRecipe, file, changes)
-
-
 def read_training_data(recipe: TextRecipe, path: str | Path | None = None) -> QuestionPassages:
-    """The data that a recipe names, or that lie elsewhere; questions are held out where none are.
+    """Read the data that a recipe names, or those at another path, with generated questions to train on.
 
-    Generated questions join those to train on.
+    Questions are held out as the recipe says if the data hold out none.
     """
     found = read_split_data(recipe, path)
     return found if recipe.data.generated is None else add_generated(found, recipe.data.generated)
 
 
 def read_split_data(recipe: TextRecipe, path: str | Path | None = None) -> QuestionPassages:
-    """The same, without generated questions."""
+    """Read the same data without generated questions."""
     config = recipe.data
     place = config.path if path is None else path
     if place is None:
@@ -122,31 +115,28 @@ def read_split_data(recipe: TextRecipe, path: str | Path | None = None) -> Quest
 
 
 def build_text_model(recipe: TextRecipe, *, allow_download: bool = False) -> TextModel:
-    """The model that a recipe describes: pretrained weights, and new ones in their first state."""
-    settings = recipe.encoder.model_dump(exclude={"kind", "base"})
-    encoder = TextEncoder.from_pretrained(recipe.encoder.base, allow_download=allow_download, **settings)
+    """Build the model that a recipe describes: pretrained weights, and the first values of new ones."""
+    encoder = TextEncoder.from_pretrained(recipe.encoder, allow_download=allow_download)
     return TextModel(encoder=encoder, similarity=build_text_similarity(recipe, dim=encoder.dim))
 
 
 def build_text_similarity(recipe: TextRecipe, *, dim: int) -> Similarity:
-    """The similarity that a recipe describes, for components of so many values."""
-    if isinstance(recipe.similarity, CosineConfig):
-        return DotProduct(dim=dim, cosine=True, temperature=recipe.similarity.temperature)
-    mixture = MixtureOfLogits(
-        num_query_components=recipe.encoder.num_query_components,
-        num_item_components=recipe.encoder.num_item_components,
-        component_dim=dim,
-        temperature=recipe.similarity.temperature,
-        query_projection=Projection.READY,
-        item_projection=Projection.READY,
-        gate_inputs=[GateInput.PAIR],
-        gate_dim=recipe.similarity.gate_dim,
-        gate_dropout=recipe.similarity.gate_dropout,
-        seed=(recipe.encoder.seed + 1) % LARGEST_SEED,
+    """Build the similarity that a recipe describes, for components of `dim` values."""
+    similarity = similarity_from(
+        recipe.similarity,
+        {
+            "dim": dim,
+            "component_dim": dim,
+            "num_query_components": recipe.encoder.num_query_components,
+            "num_item_components": recipe.encoder.num_item_components,
+            "query_projection": Projection.READY,
+            "item_projection": Projection.READY,
+            "seed": (recipe.encoder.seed + 1) % LARGEST_SEED,
+        },
     )
-    assert mixture.gate.pair is not None
-    last = mixture.gate.pair.output
-    assert isinstance(last, nn.Linear)
-    # All pairs count the same at first: random weights on scores as large as 1 / T would choose one pair for good.
-    nn.init.zeros_(last.weight)
-    return mixture
+    if isinstance(similarity, MixtureOfLogits) and similarity.gate.pair is not None:
+        last = similarity.gate.pair.output
+        assert isinstance(last, nn.Linear)
+        # All pairs count the same at first: random weights on scores as large as 1 / T would choose one pair for good.
+        nn.init.zeros_(last.weight)
+    return similarity

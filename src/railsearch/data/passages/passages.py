@@ -4,27 +4,22 @@ import logging
 from array import array
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Protocol
+from typing import TypeAlias
 
 import numpy as np
 import torch
 from torch import Tensor
 
 from railsearch.foundation.errors import InvalidInputError
-from railsearch.foundation.inputs import ArrayLike, as_integers
+from railsearch.foundation.inputs import ArrayLike, ArrowTable, as_integers
 
 logger = logging.getLogger(__name__)
 
 QUESTION, PASSAGE = "question", "passage"
 SHOWN_CHARACTERS = 40
 
-
-class ArrowTable(Protocol):
-    """A table of any library that speaks Arrow."""
-
-    def __arrow_c_stream__(self, requested_schema: object | None = None) -> object:
-        """The table as a stream of record batches."""
-        ...
+PairsLike: TypeAlias = Iterable[tuple[str, str]] | ArrowTable
+"""Questions, each with a passage that is right for it; or a table with these two columns."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -91,7 +86,7 @@ class QuestionPassages:
     @classmethod
     def from_pairs(
         cls,
-        pairs: Iterable[tuple[str, str]] | ArrowTable,
+        pairs: PairsLike,
         *,
         passages: Sequence[str] | None = None,
         source: str = "pairs",

@@ -6,7 +6,7 @@ import torch
 from torch import Generator, Tensor
 
 from railsearch.encoders.text.backbone import is_causal, vocabulary_table
-from railsearch.encoders.text.settings import Pooling, Side, TextSettings, TokenPlace
+from railsearch.encoders.text.settings import Pooling, Side, TextEncoderConfig, TokenPlace
 from railsearch.foundation.errors import InvalidInputError
 
 if TYPE_CHECKING:
@@ -18,14 +18,14 @@ FIRST_NOISE = 0.5
 equal after 65 steps of MiniLM."""
 
 
-def aggregation_names(settings: TextSettings) -> list[str]:
+def aggregation_names(settings: TextEncoderConfig) -> list[str]:
     """Return the names of the aggregation tokens, [Q1] .. [Qn] and [X1] .. [Xm], in the order of their ids."""
     if settings.pooling is not Pooling.TOKENS:
         return []
     return [f"[{LETTERS[side]}{number + 1}]" for side in Side for number in range(settings.num_components(side))]
 
 
-def add_aggregation_tokens(tokenizer: "PreTrainedTokenizerFast", settings: TextSettings) -> None:
+def add_aggregation_tokens(tokenizer: "PreTrainedTokenizerFast", settings: TextEncoderConfig) -> None:
     """Add the aggregation tokens after the vocabulary of a pretrained model."""
     names = aggregation_names(settings)
     known = sorted(set(names) & tokenizer.get_vocab().keys())
@@ -38,7 +38,7 @@ def add_aggregation_tokens(tokenizer: "PreTrainedTokenizerFast", settings: TextS
         tokenizer.add_tokens(names, special_tokens=True)
 
 
-def choose_place(settings: TextSettings, backbone: "PreTrainedModel") -> TokenPlace:
+def choose_place(settings: TextEncoderConfig, backbone: "PreTrainedModel") -> TokenPlace:
     """Return the place of aggregation tokens that the settings ask for, or that suits the model."""
     if not is_causal(backbone):
         return settings.token_place or TokenPlace.FRONT

@@ -8,7 +8,7 @@ import torch
 from torch import Generator, Tensor, nn
 
 from railsearch.encoders.text.pretrained import import_transformers, quiet
-from railsearch.encoders.text.settings import Side, TextSettings
+from railsearch.encoders.text.settings import Side, TextEncoderConfig
 from railsearch.foundation.errors import InvalidInputError, ModelFolderError
 from railsearch.foundation.inputs import is_finite
 
@@ -128,7 +128,7 @@ def count_positions(backbone: "PreTrainedModel") -> int | None:
     return count if isinstance(count, int) and count > 0 else None
 
 
-def check_positions(settings: TextSettings, backbone: "PreTrainedModel") -> None:
+def check_positions(settings: TextEncoderConfig, backbone: "PreTrainedModel") -> None:
     """Check that the model takes texts as long as the settings allow."""
     num_positions = count_positions(backbone)
     for side in Side:

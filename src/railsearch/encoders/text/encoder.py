@@ -31,7 +31,7 @@ from railsearch.encoders.text.folder import (
     write_text_folder,
 )
 from railsearch.encoders.text.pooling import ParameterisedPooling, pool_mean, pool_tokens
-from railsearch.encoders.text.settings import Pooling, Side, TextSettings, TokenPlace
+from railsearch.encoders.text.settings import Pooling, Side, TextEncoderConfig, TokenPlace
 from railsearch.encoders.text.tokens import TextTokens, batches_by_length, check_texts, chunks
 from railsearch.folders import WEIGHTS_FILE, register_opener
 from railsearch.foundation.errors import ModelFolderError
@@ -65,7 +65,7 @@ class TextEncoder(nn.Module):
         *,
         backbone: "PreTrainedModel",
         tokenizer: "PreTrainedTokenizerFast",
-        settings: TextSettings,
+        settings: TextEncoderConfig,
         place: TokenPlace,
     ) -> None:
         super().__init__()
@@ -109,51 +109,16 @@ class TextEncoder(nn.Module):
         self.eval()
 
     @classmethod
-    def from_pretrained(
-        cls,
-        base: str | Path,
-        *,
-        num_query_components: int = 4,
-        num_item_components: int = 4,
-        pooling: Pooling | str = Pooling.TOKENS,
-        token_place: TokenPlace | str | None = None,
-        shares_backbone: bool = True,
-        max_query_length: int = 64,
-        max_passage_length: int = 256,
-        seed: int = 0,
-        allow_download: bool = False,
-    ) -> Self:
-        """Build an encoder from a Hugging Face model: an encoder, the encoder of a T5, or a decoder-only model.
+    def from_pretrained(cls, settings: TextEncoderConfig, *, allow_download: bool = False) -> Self:
+        """Start from a pretrained Hugging Face model: an encoder, the encoder of a T5, or a decoder-only model.
 
-        The result is in fp32, on the CPU and in eval mode: call `train()` before training.
+        The encoder is in fp32, on the CPU, in eval mode: call `train()` before training.
 
         Args:
-            base: a folder; "package:NAME", the folder with a config.json inside an installed Python package; or a
-                name on the Hugging Face Hub. Only safetensors are read, and no code from the folder is run.
-            num_query_components: Pq, components of a query.
-            num_item_components: Px, components of a passage.
-            pooling: from outputs to components: "tokens", "parameterised", or "mean", which has one component.
-            token_place: "front" or "end" of a text: the place of aggregation tokens, and the output from which
-                parameterised pooling computes its weights. By default, "end" if a position sees only earlier ones.
-            shares_backbone: use one model for queries and passages, or two with the same first weights.
-            max_query_length: most tokens of a query, including special tokens; the end of a longer text is cut off.
-            max_passage_length: the same for a passage.
-            seed: of the first values of weights that are not pretrained.
-            allow_download: download a model by name if it is not in the local cache.
+            settings: the base and all choices.
+            allow_download: download a model by name if it is not in the local cache; otherwise the network is not used.
         """
-        settings = TextSettings(
-            base=str(base),
-            num_query_components=num_query_components,
-            num_item_components=num_item_components,
-            pooling=as_choice(Pooling, pooling, name="pooling"),
-            token_place=None if token_place is None else as_choice(TokenPlace, token_place, name="token_place"),
-            shares_backbone=shares_backbone,
-            max_query_length=max_query_length,
-            max_passage_length=max_passage_length,
-            seed=seed,
-        )
-        settings.check_pooling()
-        folder = find_base(base, allow_download=allow_download)
+        folder = find_base(settings.base, allow_download=allow_download)
         tokenizer = load_tokenizer(folder)
         add_aggregation_tokens(tokenizer, settings)
         backbone = load_backbone(folder)

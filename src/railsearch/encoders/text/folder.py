@@ -10,7 +10,7 @@ from torch import Tensor, nn
 
 from railsearch.encoders.text.backbone import load_tokenizer
 from railsearch.encoders.text.pretrained import import_transformers, quiet
-from railsearch.encoders.text.settings import TextSettings, TokenPlace
+from railsearch.encoders.text.settings import TextEncoderConfig, TokenPlace
 from railsearch.folders import WEIGHTS_FILE, FolderFormat, check_shapes, writing
 from railsearch.foundation.errors import InvalidInputError, ModelFolderError, StorageError
 from railsearch.foundation.files import settled_folder
@@ -32,7 +32,7 @@ FORMAT = FolderFormat(
 class SavedText:
     """What the folder of a text encoder holds."""
 
-    settings: TextSettings
+    settings: TextEncoderConfig
     place: TokenPlace
     backbone_config: dict[str, Any]
     tensors: dict[str, Tensor]
@@ -76,7 +76,7 @@ def read_text_folder(path: Path) -> SavedText:
     config = FORMAT.read(folder)
     FORMAT.check_files(folder, config)
     try:
-        settings, place = TextSettings(**config["settings"]), TokenPlace(config["token_place"])
+        settings, place = TextEncoderConfig(**config["settings"]), TokenPlace(config["token_place"])
         tensors = safetensors.torch.load_file(folder / WEIGHTS_FILE)
         backbone = dict(config["backbone"])
     except (InvalidInputError, TypeError, KeyError, ValueError, OSError, SafetensorError) as error:

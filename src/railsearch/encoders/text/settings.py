@@ -1,8 +1,9 @@
-"""What a text encoder is made of: the closed choices, and settings that are checked when they are made."""
+"""Settings of a text encoder, which are written only here, and the closed choices in them."""
 
 from enum import StrEnum
+from typing import Literal, Self
 
-from pydantic import Field
+from pydantic import Field, model_validator
 
 from railsearch.foundation.errors import InvalidInputError
 from railsearch.foundation.inputs import LARGEST_SEED
@@ -10,17 +11,18 @@ from railsearch.foundation.settings import Config
 
 
 class Side(StrEnum):
-    """Which of the two kinds of text is encoded."""
+    """The two kinds of texts that are encoded."""
 
     QUERY = "query"
     PASSAGE = "passage"
 
 
 class Pooling(StrEnum):
-    """How components come from the outputs of a model.
+    """Ways from the outputs of a model to components.
 
-    tokens: the output of each aggregation token is one; parameterised: each is a weighted sum over positions, with
-    weights that a small network gives (the paper's A.2); mean: the mean over positions is the only one.
+    tokens: the output of each aggregation token is one component; parameterised: each component is a weighted sum over
+    positions, with weights that a small network computes (the paper's A.2); mean: the mean over positions is the only
+    component.
     """
 
     TOKENS = "tokens"
@@ -29,38 +31,63 @@ class Pooling(StrEnum):
 
 
 class TokenPlace(StrEnum):
-    """Where a model can sum a text up: in front if every position sees all others, at the end if only earlier ones."""
+    """The place of aggregation tokens: in front if every position sees all others, else at the end."""
 
     FRONT = "front"
     END = "end"
 
 
-class TextSettings(Config):
-    """What `TextEncoder.from_pretrained` was given."""
+class TextEncoderConfig(Config):
+    """Settings of a text encoder: a pretrained language model, and how its outputs become components.
 
-    base: str = Field(min_length=1)
-    num_query_components: int = Field(default=4, ge=1)
-    num_item_components: int = Field(default=4, ge=1)
-    pooling: Pooling = Pooling.TOKENS
-    token_place: TokenPlace | None = None
-    shares_backbone: bool = True
-    max_query_length: int = Field(default=64, ge=1)
-    max_passage_length: int = Field(default=256, ge=1)
-    seed: int = Field(default=0, ge=0, le=LARGEST_SEED, description="of the first weights that are new")
+    >>> TextEncoderConfig(base="models/minilm").num_query_components
+    4
+    """
+
+    kind: Literal["text"] = "text"
+    base: str = Field(
+        min_length=1,
+        description='a folder with a Hugging Face model; "package:NAME", the folder with a config.json within an '
+        "installed Python package; or a name on the Hugging Face Hub. Only safetensors are read, and no code from the "
+        "folder is run",
+    )
+    num_query_components: int = Field(default=4, ge=1, description="Pq, components of a query")
+    num_item_components: int = Field(default=4, ge=1, description="Px, components of a passage")
+    pooling: Pooling = Field(
+        default=Pooling.TOKENS,
+        description="tokens: one component for each aggregation token; parameterised: learned weights over positions; "
+        "mean: one component",
+    )
+    token_place: TokenPlace | None = Field(
+        default=None,
+        description="front or end; by default the end if a position sees only those before it, else the front. "
+        "Aggregation tokens stand there, and parameterised pooling weighs by the output there",
+    )
+    shares_backbone: bool = Field(
+        default=True, description="use the same weights for queries and passages, or two models that begin alike"
+    )
+    max_query_length: int = Field(
+        default=64, ge=1, description="tokens of a query, special ones counted; the end of a longer text is cut off"
+    )
+    max_passage_length: int = Field(default=256, ge=1, description="the same for a passage")
+    seed: int = Field(
+        default=0, ge=0, le=LARGEST_SEED, description="of the first weights that do not come with the model"
+    )
 
     def num_components(self, side: Side) -> int:
-        """How many vectors a text of this side becomes."""
+        """Return how many components a text of this side has."""
         return self.num_query_components if side is Side.QUERY else self.num_item_components
 
     def max_length(self, side: Side) -> int:
-        """How many tokens a text of this side has at most, the model's own and aggregation tokens counted."""
+        """Return how many tokens a text of this side has at most; special and aggregation tokens count."""
         return self.max_query_length if side is Side.QUERY else self.max_passage_length
 
-    def check_pooling(self) -> None:
-        """Check that the pooling can give as many components as are asked for."""
+    @model_validator(mode="after")
+    def _check_pooling(self) -> Self:
         asked = (self.num_query_components, self.num_item_components)
         if self.pooling is Pooling.MEAN and asked != (1, 1):
             raise InvalidInputError(
-                f"pooling is mean, which gives one component, but num_query_components is {asked[0]} and "
-                f"num_item_components is {asked[1]}; set both to 1 or choose another pooling."
+                f"pooling is mean, which returns one component, but num_query_components is {asked[0]} and "
+                f"num_item_components is {asked[1]}; set both to 1 or choose another pooling"
             )
+        return self

@@ -4,7 +4,7 @@ from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING
 
 from railsearch.encoders.text.aggregation import aggregation_names
-from railsearch.encoders.text.settings import Side, TextSettings, TokenPlace
+from railsearch.encoders.text.settings import Side, TextEncoderConfig, TokenPlace
 from railsearch.foundation.errors import InvalidInputError, ModelFolderError
 
 if TYPE_CHECKING:
@@ -25,7 +25,7 @@ class TextTokens:
         place: place of the aggregation tokens.
     """
 
-    def __init__(self, tokenizer: "PreTrainedTokenizerFast", *, settings: TextSettings, place: TokenPlace) -> None:
+    def __init__(self, tokenizer: "PreTrainedTokenizerFast", *, settings: TextEncoderConfig, place: TokenPlace) -> None:
         self.tokenizer = tokenizer
         self.settings = settings
         self.place = place
@@ -136,7 +136,7 @@ class TextTokens:
             )
 
 
-def _make_tokens(tokenizer: "PreTrainedTokenizerFast", settings: TextSettings, place: TokenPlace) -> TextTokens:
+def _make_tokens(tokenizer: "PreTrainedTokenizerFast", settings: TextEncoderConfig, place: TokenPlace) -> TextTokens:
     return TextTokens(tokenizer, settings=settings, place=place)
 
 

@@ -1,0 +1,66 @@
+"""The model that computed an index's embeddings: an index remembers it, and queries of another model are refused."""
+
+from dataclasses import dataclass
+from pathlib import Path
+
+from railsearch.foundation.errors import FingerprintError, InvalidInputError
+from railsearch.index.index import Index
+
+
+@dataclass(frozen=True, slots=True)
+class ModelSource:
+    """A model whose embeddings are indexed."""
+
+    kind: str
+    """The format of its folder, such as "railsearch.recommender"."""
+    fingerprint: str
+    folder: Path | None = None
+    """Where the model was saved, if it was."""
+
+    def to_dict(self) -> dict[str, str]:
+        """Return the text that an index keeps as its `source`."""
+        folder = "" if self.folder is None else str(self.folder)
+        return {"kind": self.kind, "model": self.fingerprint, "folder": folder}
+
+    def check(self, index: Index) -> None:
+        """Refuse an index whose items another model has encoded."""
+        built_with = model_of(index, self.kind)
+        if built_with != self.fingerprint:
+            raise FingerprintError(
+                f"{_name(index)} was built by {_noun(self.kind)} {built_with} but this is {self.fingerprint}; load the "
+                "model that built it, or build the index again."
+            )
+
+
+def model_of(index: Index, kind: str) -> str:
+    """Return the fingerprint of the model that built an index; refuse an index that no model of this kind built."""
+    if index.source.get("kind") != kind:
+        raise FingerprintError(
+            f"{_name(index)} was not built by a {_noun(kind)}; search it with embeddings, or build an index with "
+            "build_index of the model."
+        )
+    return index.source.get("model", "unknown")
+
+
+def folder_of(index: Index, kind: str) -> Path:
+    """Return the folder of the model that built an index; refuse if the index does not know it or it is gone."""
+    model_of(index, kind)
+    folder = index.source.get("folder")
+    if not folder:
+        raise InvalidInputError(
+            f"{_name(index)} does not say where its model is: the model was not saved before the index was built; give "
+            "the folder of the model."
+        )
+    if not Path(folder).exists():
+        raise InvalidInputError(
+            f"{_name(index)} was built with the model in {folder}, which does not exist; give the folder of the model."
+        )
+    return Path(folder)
+
+
+def _noun(kind: str) -> str:
+    return kind.removeprefix("railsearch.").replace("_", " ")
+
+
+def _name(index: Index) -> str:
+    return "the index in memory" if index.path is None else str(index.path)

@@ -1,0 +1,57 @@
+"""The training run of a recommender: the model of a recipe, trained on a split."""
+
+from pathlib import Path
+
+import xxhash
+
+from railsearch.data import Split
+from railsearch.foundation.errors import InvalidInputError
+from railsearch.models import SequentialModel
+from railsearch.recommender.recipe import Recipe, build_encoder, build_similarity
+from railsearch.training import FitReport
+from railsearch.training.loop import train
+from railsearch.training.processes import Processes
+from railsearch.training.tasks.histories import NextItemTask
+
+
+def train_model(
+    recipe: Recipe, split: Split, *, folder: Path | None, processes: Processes, show_progress: bool | None
+) -> tuple[SequentialModel, FitReport]:
+    """Build the model of a recipe and train it on a split; return it with the weights of the best epoch."""
+    model = _build(recipe, num_items=split.interactions.num_items)
+    report = train(
+        NextItemTask(model, split, recipe.training),
+        recipe.training,
+        folder=folder,
+        about=describe_run(recipe, split),
+        processes=processes,
+        unit="users",
+        show_progress=show_progress,
+    )
+    return model, report
+
+
+def describe_run(recipe: Recipe, split: Split) -> dict[str, object]:
+    """Return what identifies a training run besides its training settings: the model, and every event."""
+    events = split.interactions
+    digest = xxhash.xxh3_64()
+    for values in (events.users, events.items, events.timestamps, split.train_ends):
+        digest.update(values.numpy().tobytes())
+    settings = {
+        f"{section}.{name}": value
+        for section in ("encoder", "similarity")
+        for name, value in getattr(recipe, section).model_dump(mode="json").items()
+    }
+    return {**settings, "split": split.protocol, "data": f"{len(events):,} events with checksum {digest.hexdigest()}"}
+
+
+def _build(recipe: Recipe, *, num_items: int) -> SequentialModel:
+    seed = recipe.training.seed
+    try:
+        return SequentialModel(
+            encoder=build_encoder(recipe, num_items=num_items, seed=seed),
+            similarity=build_similarity(recipe, seed=seed),
+        )
+    except (RuntimeError, MemoryError, OverflowError, TypeError) as error:  # sizes that no memory holds
+        cause = str(error).partition("\n")[0]
+        raise InvalidInputError(f"the model of this recipe cannot be built ({cause}); choose smaller sizes.") from error

@@ -1,0 +1,67 @@
+"""The training run of a text retriever: a text model, trained on questions and their passages."""
+
+import json
+from pathlib import Path
+
+import xxhash
+
+from railsearch.data import QuestionPassages
+from railsearch.models import TextModel
+from railsearch.text_retriever.recipe import TextRecipe
+from railsearch.training import FitReport
+from railsearch.training.loop import train
+from railsearch.training.processes import Processes
+from railsearch.training.tasks.texts import TextTask
+
+
+def train_model(
+    model: TextModel,
+    recipe: TextRecipe,
+    data: QuestionPassages,
+    *,
+    first_weights: str,
+    folder: Path | None,
+    processes: Processes,
+    show_progress: bool | None,
+) -> tuple[FitReport, int]:
+    """Train a model in place; return the report, and how many passages each validation ranked.
+
+    Args:
+        model: left with the weights of the best epoch.
+        recipe: its training settings.
+        data: questions and passages.
+        first_weights: the fingerprint of the model; a run that was interrupted must have begun with the same.
+        folder: for checkpoints and the log.
+        processes: those that train together.
+        show_progress: draw a progress bar; by default only on a terminal.
+    """
+    config = recipe.training
+    task = TextTask(model, data, config, processes)
+    factor = config.new_learning_rate / config.learning_rate
+    report = train(
+        task,
+        config,
+        folder=folder,
+        about={**describe_run(recipe, data), "first weights": first_weights},
+        processes=processes,
+        rate_factors=dict.fromkeys(model.new_names(), factor),
+        unit="pairs",
+        show_progress=show_progress,
+    )
+    return report, len(task.ranked)
+
+
+def describe_run(recipe: TextRecipe, data: QuestionPassages) -> dict[str, object]:
+    """Return what identifies a training run besides its training settings: the model, and every text."""
+    digest = xxhash.xxh3_64()
+    questions = [data.train] if data.validation is None else [data.train, data.validation]
+    for texts in (data.passages, *(own.texts for own in questions)):
+        digest.update(json.dumps(texts).encode())  # quoted, so that no text runs into the next
+    for pairs in (rows for own in questions for rows in (own.pairs, own.hard_negatives)):
+        digest.update(pairs.numpy().tobytes())
+    settings = {
+        f"{section}.{name}": value
+        for section in ("encoder", "similarity")
+        for name, value in getattr(recipe, section).model_dump(mode="json").items()
+    }
+    return {**settings, "data": f"{len(data.train.pairs):,} pairs with checksum {digest.hexdigest()}"}
