@@ -14,13 +14,14 @@ import math
 import time
 from pathlib import Path
 
-from railsearch import CosineConfig, TextRetriever
+from railsearch import TextRecipe, TextRetriever
 from railsearch.benchmark.machine import describe_machine
 from railsearch.data import PassageLayout, QuestionPassages, read_passages
 from railsearch.evaluation import rank_with_bm25
 from railsearch.evaluation.questions import question_protocol
 from railsearch.foundation.metrics import summarize
 from railsearch.models import PASSAGE_CUTOFFS
+from railsearch.recipes import CosineConfig, TextEncoderConfig
 
 
 def main() -> None:
@@ -43,7 +44,7 @@ def main() -> None:
     for run in options.runs:
         config = json.loads((run / "model" / "config.json").read_text())
         card, training = config["card"], config["recipe"]["training"]
-        steps = card["num_epochs"] * math.ceil(card["num_pairs"] / training["batch_size"])
+        steps = card["num_epochs"] * math.ceil(card["counts"]["pairs"] / training["batch_size"])
         validation = "" if card["validation"] is None else f"{card['validation']['MRR']:.4f}"
         show(run.name, card["metrics"], str(steps), validation, card["seconds"])
 
@@ -53,15 +54,15 @@ def show_baselines(data: QuestionPassages, base: str, max_passage_length: int) -
     assert data.test is not None
     started = time.perf_counter()
     show("BM25", summarize(rank_with_bm25(data, data.test), ks=PASSAGE_CUTOFFS), "", "", time.perf_counter() - started)
-    pretrained = TextRetriever(
-        base,
+    encoder = TextEncoderConfig(
+        base=base,
         num_query_components=1,
         num_item_components=1,
         pooling="mean",
         max_query_length=32,
         max_passage_length=max_passage_length,
-        similarity=CosineConfig(),
     )
+    pretrained = TextRetriever(TextRecipe(encoder=encoder, similarity=CosineConfig()))
     started = time.perf_counter()
     metrics = pretrained.evaluate(data).metrics
     show("pretrained, cosine", metrics, "0", "", time.perf_counter() - started)

@@ -1,7 +1,7 @@
 """railsearch: retrieval with learned similarities, with a certificate of how good each answer is.
 
-The names here are enough for most programs. The rest is in `railsearch.errors`, `railsearch.recipes` (settings of models
-and training), `railsearch.data`, `railsearch.encoders`, `railsearch.similarity` (the contract of a similarity),
+The names here are enough for most programs. The rest is in `railsearch.errors`, `railsearch.recipes` (settings of
+models and training), `railsearch.data`, `railsearch.encoders`, `railsearch.similarity` (the contract of a similarity),
 `railsearch.evaluation`, `railsearch.benchmark` and `railsearch.testing`.
 """
 

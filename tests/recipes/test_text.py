@@ -12,18 +12,20 @@ import torch
 import torch.nn.functional as F  # noqa: N812
 from torch import Generator, Tensor
 
-from railsearch import CosineConfig, InvalidInputError, TextTrainingConfig, load_balance_loss
+from railsearch import TextRetriever
 from railsearch.data import QuestionPassages, Questions
 from railsearch.encoders import Side
+from railsearch.errors import InvalidInputError
 from railsearch.kernels import compute_item_parts
 from railsearch.models import TextModel, rank_questions
-from railsearch.similarity import MixtureOfLogits
+from railsearch.recipes import CosineConfig, TextTrainingConfig
+from railsearch.similarity import MixtureOfLogits, load_balance_loss
 from railsearch.training.cached import CachedEncoding
 from railsearch.training.losses import StepLosses
 from railsearch.training.processes import Processes
 from railsearch.training.task import Batch
 from railsearch.training.tasks.texts import TextTask, draw_hard_negatives, validation_rows
-from tests.support.tiny_text import PAIRS, make_base, make_data, make_retriever
+from tests.support.tiny_text import PAIRS, make_base, make_data, make_recipe, make_retriever
 from tests.support.two_text_processes import trained_weights
 
 pytest.importorskip("transformers")
@@ -121,12 +123,12 @@ def test_a_pass_that_runs_again_drops_the_same() -> None:
 )
 def test_twenty_pairs_are_memorised(base: Path, options: dict[str, object]) -> None:
     data = make_data()
-    retriever = make_retriever(base, **options)
     config = TextTrainingConfig(epochs=80, batch_size=20, learning_rate=0.01, new_learning_rate=0.01, seed=1)
-    before = rank_all(retriever.model, data)
-    report = retriever.fit(data, config)
+    before = rank_all(make_retriever(base, **options).model, data)
+    retriever = TextRetriever.fit(data, make_recipe(base, config, **options))
     assert (before > 1).any()
     assert (rank_all(retriever.model, data) == 1).all()
+    report = retriever.report
     assert report.epochs[-1].loss < 0.5 * report.epochs[0].loss
 
 
@@ -185,8 +187,8 @@ def test_a_run_that_goes_on_is_one_that_was_never_interrupted(
     base = make_base(tmp_path / "base", kind=kind, dropout=0.1)
     data = make_data()
     config = TextTrainingConfig(epochs=2, batch_size=6, checkpoint_minutes=0.0, micro_batch_size=2)
-    whole, cut, again = (make_retriever(base) for _ in range(3))
-    whole.fit(data, config)
+    recipe = make_recipe(base, config)
+    whole = TextRetriever.fit(data, recipe)
     step = TextTask.step
     num_steps = 0
 
@@ -198,46 +200,41 @@ def test_a_run_that_goes_on_is_one_that_was_never_interrupted(
         return step(task, batch)
 
     monkeypatch.setattr(TextTask, "step", step_or_die)
-    cut.build_index([PAIRS[0][1]])
     with pytest.raises(CutError):
-        cut.fit(data, config, folder=tmp_path / "run")
-    assert cut.index is None
-    assert cut.fingerprint != whole.fingerprint
-    report = again.fit(data, config, folder=tmp_path / "run")
+        TextRetriever.fit(data, recipe, folder=tmp_path / "run")
+    again = TextRetriever.fit(data, recipe, folder=tmp_path / "run")
     assert num_steps == 9
-    assert len(report.epochs) == 2
+    assert len(again.report.epochs) == 2
     assert again.fingerprint == whole.fingerprint
 
 
 def test_a_run_folder_refuses_other_data(base: Path, tmp_path: Path) -> None:
     data = dataclasses.replace(make_data(), validation=make_data().train.select([1, 2]))
-    config = TextTrainingConfig(epochs=1, batch_size=10)
-    make_retriever(base).fit(data, config, folder=tmp_path / "run")
+    recipe = make_recipe(base, TextTrainingConfig(epochs=1, batch_size=10))
+    TextRetriever.fit(data, recipe, folder=tmp_path / "run")
     hard = dataclasses.replace(data.train, hard_negatives=torch.tensor([[0, 4]]))
     others = {
         "hard negatives": dataclasses.replace(data, train=hard),
         "validation": dataclasses.replace(data, validation=make_data().train.select([1, 3])),
         "spelling": QuestionPassages.from_pairs([*PAIRS[:-1], (PAIRS[-1][0] + " end", PAIRS[-1][1])]),
     }
-    fresh = make_retriever(base)
-    index = fresh.build_index(data)
     for other in others.values():
         with pytest.raises(InvalidInputError, match="holds a run with data"):
-            fresh.fit(other, config, folder=tmp_path / "run")
-    assert fresh.index is index  # what was refused has lost nothing
-    trained = make_retriever(base)
-    trained.fit(data, config)
+            TextRetriever.fit(other, recipe, folder=tmp_path / "run")
+    trained = TextRetriever.fit(data, recipe)
+    before = trained.fingerprint
+    further = TextRetriever.fit(data, recipe, start=trained)
+    assert trained.fingerprint == before != further.fingerprint
     with pytest.raises(InvalidInputError, match="holds a run with first weights"):
-        trained.fit(data, config, folder=tmp_path / "run")
+        TextRetriever.fit(data, recipe, start=trained, folder=tmp_path / "run")
 
 
 def test_new_weights_learn_at_their_own_rate(base: Path) -> None:
-    retriever = make_retriever(base)
-    before = {name: value.clone() for name, value in retriever.model.state_dict().items()}
+    before = {name: value.clone() for name, value in make_retriever(base).model.state_dict().items()}
     config = TextTrainingConfig(
         epochs=3, batch_size=20, learning_rate=1e-6, new_learning_rate=1e-2, warmup_share=0.0, weight_decay=0.0
     )
-    retriever.fit(make_data(), config)
+    retriever = TextRetriever.fit(make_data(), make_recipe(base, config))
     moved = {name: (value - before[name]).abs().max() for name, value in retriever.model.state_dict().items()}
     new = retriever.model.new_names()
     assert "encoder.aggregation_embeddings" in new

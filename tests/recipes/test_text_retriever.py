@@ -10,21 +10,17 @@ import torch
 from typer.testing import CliRunner
 
 from railsearch import (
-    CosineConfig,
     DotProduct,
-    FingerprintError,
     Index,
-    InvalidInputError,
-    ModelFolderError,
     TextRecipe,
     TextRetriever,
-    TextTrainingConfig,
     TwoPass,
-    read_text_recipe,
+    read_recipe,
 )
 from railsearch.cli.app import app
-from railsearch.text_retriever import load_for_index
-from tests.support.tiny_text import PAIRS, make_base, make_data, make_retriever
+from railsearch.errors import FingerprintError, InvalidInputError, ModelFolderError
+from railsearch.recipes import CosineConfig, TextTrainingConfig
+from tests.support.tiny_text import PAIRS, make_base, make_data, make_recipe, make_retriever
 
 pytest.importorskip("transformers")
 
@@ -39,10 +35,8 @@ def base(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture(scope="module")
 def trained(base: Path) -> TextRetriever:
-    retriever = make_retriever(base)
     data = make_data()
-    retriever.fit(dataclasses.replace(data, test=data.train.select(range(5))), TRAINING)
-    return retriever
+    return TextRetriever.fit(dataclasses.replace(data, test=data.train.select(range(5))), make_recipe(base, TRAINING))
 
 
 def test_search_gives_passages_with_a_certificate(trained: TextRetriever) -> None:
@@ -71,8 +65,7 @@ def test_the_card_has_test_figures_and_protocol(trained: TextRetriever) -> None:
 
 @pytest.mark.parametrize("options", [{}, {"pooling": "parameterised", "shares_backbone": False}], ids=str)
 def test_what_was_saved_searches_the_same(base: Path, tmp_path: Path, options: dict[str, object]) -> None:
-    retriever = make_retriever(base, **options)
-    retriever.fit(PAIRS, TRAINING)
+    retriever = TextRetriever.fit(PAIRS, make_recipe(base, TRAINING, **options))
     retriever.save(tmp_path / "model")
     retriever.build_index(PASSAGES, tmp_path / "passages.index")
     loaded = TextRetriever.load(tmp_path / "model")
@@ -85,7 +78,7 @@ def test_what_was_saved_searches_the_same(base: Path, tmp_path: Path, options: d
     assert torch.equal(before.scores, after.scores)
     assert loaded.recipe == retriever.recipe
     assert loaded.card == retriever.card
-    assert load_for_index(Index.open(tmp_path / "passages.index")).fingerprint == retriever.fingerprint
+    assert TextRetriever.load_for(Index.open(tmp_path / "passages.index")).fingerprint == retriever.fingerprint
 
 
 def test_an_index_of_another_model_is_refused(base: Path, trained: TextRetriever, tmp_path: Path) -> None:
@@ -97,22 +90,22 @@ def test_an_index_of_another_model_is_refused(base: Path, trained: TextRetriever
     other.save(tmp_path / "other")
     index = Index.open(tmp_path / "passages.index")
     with pytest.raises(FingerprintError, match="load the model that built it"):
-        load_for_index(index, tmp_path / "other")
-    assert load_for_index(index, tmp_path / "trained").index is index
+        TextRetriever.load_for(index, tmp_path / "other")
+    assert TextRetriever.load_for(index, tmp_path / "trained").index is index
     (tmp_path / "trained").rename(tmp_path / "moved")
-    with pytest.raises(InvalidInputError, match="which is not there; give the folder"):
-        load_for_index(index)
+    with pytest.raises(InvalidInputError, match="which does not exist; give the folder"):
+        TextRetriever.load_for(index)
     Index.build(DotProduct(dim=3), torch.eye(3), path=tmp_path / "plain.index")
-    with pytest.raises(FingerprintError, match="not built by a text retriever"):
+    with pytest.raises(FingerprintError, match="was not built by a text retriever"):
         trained.open_index(tmp_path / "plain.index")
 
 
 def test_cosines_of_two_encoders_are_two_models(base: Path, tmp_path: Path) -> None:
     # A cosine has no weights of its own, so that only the encoder tells them apart.
     options = {"num_query_components": 1, "num_item_components": 1, "pooling": "mean", "similarity": CosineConfig()}
-    first, second = make_retriever(base, **options), make_retriever(base, **options)
-    assert first.fingerprint == second.fingerprint
-    second.fit(PAIRS, TRAINING)
+    first = make_retriever(base, **options)
+    assert first.fingerprint == make_retriever(base, **options).fingerprint
+    second = TextRetriever.fit(PAIRS, make_recipe(base, TRAINING, **options))
     first.build_index(PASSAGES, tmp_path / "first.index")
     with pytest.raises(FingerprintError):
         second.open_index(tmp_path / "first.index")
@@ -127,9 +120,7 @@ def test_wrong_calls_say_what_to_do(base: Path, trained: TextRetriever, tmp_path
     assert not (tmp_path / "never").exists()
     with pytest.raises(InvalidInputError, match="passages is a str"):
         fresh.build_index("it is w1")
-    with pytest.raises(
-        InvalidInputError, match="a cosine compares one component with one but the encoder gives 2 and 3"
-    ):
+    with pytest.raises(InvalidInputError, match="a cosine compares one component with one but the encoder has 2 and 3"):
         make_retriever(base, similarity=CosineConfig())
     with pytest.raises(InvalidInputError, match="pooling"):
         make_retriever(base, pooling="max")
@@ -166,8 +157,7 @@ def test_the_tokenizer_and_the_architecture_are_of_the_model(base: Path, tmp_pat
 
 def test_no_model_is_tested_on_what_it_was_trained_on(base: Path, tmp_path: Path) -> None:
     write_recipe(tmp_path, base)
-    retriever = make_retriever(base)
-    retriever.fit(PAIRS, TRAINING)
+    retriever = TextRetriever.fit(PAIRS, make_recipe(base, TRAINING))
     retriever.save(tmp_path / "model")
     with pytest.raises(InvalidInputError, match="it may have been trained on them"):
         retriever.test_data(tmp_path / "pairs.jsonl")
@@ -261,6 +251,6 @@ def test_a_recipe_with_a_typo_is_refused(tmp_path: Path) -> None:
     file = tmp_path / "recipe.toml"
     file.write_text('[encoder]\nkind = "text"\nbase = "x"\n[training]\nepoch = 3')
     with pytest.raises(InvalidInputError, match="epoch is not a setting"):
-        read_text_recipe(file)
+        read_recipe(file)
     with pytest.raises(InvalidInputError, match=r"encoder\.base is missing|encoder is missing"):
         TextRecipe()

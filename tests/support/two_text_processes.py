@@ -4,17 +4,16 @@ import json
 import sys
 from pathlib import Path
 
-from railsearch import TextRetriever, TextTrainingConfig
+from railsearch.recipes import TextTrainingConfig
 from railsearch.training.loop import train
 from railsearch.training.processes import Processes, joined_processes
 from railsearch.training.tasks.texts import TextTask
-from tests.support.tiny_text import make_data
+from tests.support.tiny_text import make_data, make_retriever
 
 
 def trained_weights(base: Path, processes: Processes) -> dict[str, object]:
     """Weights after 20 pairs in batches of 19: the last has one, which leaves the second of two processes nothing."""
-    lengths = {"max_query_length": 12, "max_passage_length": 12}
-    model = TextRetriever(base, num_query_components=2, num_item_components=2, **lengths).model.double()
+    model = make_retriever(base, num_query_components=2, num_item_components=2).model.double()
     config = TextTrainingConfig(epochs=1, batch_size=19, balance_weight=0.1, micro_batch_size=2, learning_rate=1e-3)
     train(TextTask(model, make_data(), config, processes), config, processes=processes)
     return {name: value.tolist() for name, value in model.state_dict().items() if value.is_floating_point()}

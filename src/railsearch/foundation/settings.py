@@ -1,4 +1,4 @@
-"""Settings that are checked when they are created: an unknown name is an error, and every error says what is allowed."""
+"""Settings that are checked when they are created: an unknown name is an error, and errors say what is allowed."""
 
 import tomllib
 from collections.abc import Iterable

@@ -318,8 +318,8 @@ class Recommender:
         recommender._folder = folder.resolve()
         if recommender.fingerprint != saved.fingerprint:
             raise FingerprintError(
-                f"{folder} says that it holds model {saved.fingerprint} but holds {recommender.fingerprint}; restore it "
-                "from a copy."
+                f"{folder} says that it holds model {saved.fingerprint} but holds {recommender.fingerprint}; "
+                "restore it from a copy."
             )
         return recommender
 

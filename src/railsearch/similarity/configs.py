@@ -1,4 +1,4 @@
-"""Settings of a similarity, as recipes state them: one class for each kind that railsearch ships, one for all others."""
+"""Settings of a similarity, as recipes state them: a class for each kind of ours, and one for all others."""
 
 from collections.abc import Mapping
 from typing import Annotated, Literal, Self, TypeAlias

@@ -43,7 +43,7 @@ class TextDataConfig(Config):
         default=0,
         ge=0,
         le=LARGEST_SEED,
-        description="of the choice of held-out questions, whatever the training's seed",
+        description="of the choice of held-out questions; the training has its own",
     )
 
 

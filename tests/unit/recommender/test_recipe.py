@@ -5,10 +5,9 @@ from pathlib import Path
 
 import pytest
 
-from railsearch import CosineConfig, InvalidInputError, MixtureConfig, read_text_recipe
-from railsearch.recommender import HSTUConfig, Recipe, SASRecConfig, read_recipe
+from railsearch.errors import InvalidInputError
+from railsearch.recipes import CosineConfig, HSTUConfig, MixtureConfig, Recipe, SASRecConfig, TextRecipe, TrainingConfig
 from railsearch.recommender.recipe import build_encoder, build_similarity
-from railsearch.training import TrainingConfig
 
 RECIPES = Path(__file__).parents[3] / "recipes"
 TEXT = RECIPES / "insuranceqa"
@@ -47,7 +46,7 @@ def test_every_table_of_the_paper_has_its_recipes() -> None:
 
 def test_recipes_of_text_differ_only_in_what_they_compare() -> None:
     cosine, mol, no_balance = (
-        read_text_recipe(TEXT / f"{name}.toml").model_dump(mode="json") for name in ("cosine", "mol", "mol-no-balance")
+        TextRecipe.read(TEXT / f"{name}.toml").model_dump(mode="json") for name in ("cosine", "mol", "mol-no-balance")
     )
     assert {file.stem for file in TEXT.iterdir()} == {"cosine", "mol", "mol-no-balance"}
     assert mol["training"].pop("balance_weight") > no_balance["training"].pop("balance_weight") == 0
@@ -64,7 +63,7 @@ def test_recipes_of_text_differ_only_in_what_they_compare() -> None:
 def test_shipped_recipes_are_the_papers(file: Path) -> None:
     folder, kind = file.parent.name, file.stem
     paper = {name: values[folder] for name, values in PAPER.items()}
-    recipe = read_recipe(file)
+    recipe = Recipe.read(file)
     assert recipe.data.folder == f"data/{folder}"
     encoder = recipe.encoder
     assert (encoder.max_length, encoder.dim, encoder.dropout) == (paper["max_length"], paper["dim"], paper["dropout"])
@@ -113,7 +112,7 @@ def test_shipped_recipes_say_only_what_holds(file: Path) -> None:
 
 
 def test_a_recipe_survives_json() -> None:
-    recipe = read_recipe(RECIPES / "books" / "hstu-mol.toml")
+    recipe = Recipe.read(RECIPES / "books" / "hstu-mol.toml")
     assert Recipe(**recipe.model_dump(mode="json")) == recipe
 
 
@@ -134,7 +133,7 @@ def test_a_recipe_survives_json() -> None:
 )
 def test_single_settings_can_be_changed(change: str, section: str, setting: str, value: object) -> None:
     file = RECIPES / "ml-1m" / "hstu-mol.toml"
-    changed, plain = read_recipe(file, [change]), read_recipe(file)
+    changed, plain = Recipe.read(file, [change]), Recipe.read(file)
     assert getattr(getattr(changed, section), setting) == value
     assert changed == Recipe(
         **{**plain.model_dump(), section: {**getattr(plain, section).model_dump(), setting: value}}
@@ -143,7 +142,7 @@ def test_single_settings_can_be_changed(change: str, section: str, setting: str,
 
 def test_the_last_change_counts() -> None:
     file = RECIPES / "ml-1m" / "sasrec.toml"
-    assert read_recipe(file, ["training.epochs=5", "training.epochs=6"]).training.epochs == 6
+    assert Recipe.read(file, ["training.epochs=5", "training.epochs=6"]).training.epochs == 6
 
 
 @pytest.mark.parametrize(
@@ -162,7 +161,7 @@ def test_the_last_change_counts() -> None:
         ("[[training]]\nepochs = 3", "training is .*: input should be a valid dictionary"),
         ("[training]\nepochs = 'many'", "epochs is 'many': input should be a valid integer"),
         ("[training]\nepochs = 2.5", r"epochs is 2\.5: input should be a valid integer"),
-        ("[training]\nepochs = true", "epochs is True, which would pass for 1; give the value itself"),
+        ("[training]\nepochs = true", "epochs is True, which would count as 1; give the value itself"),
         ("[training]\nepochs = 0", "epochs is 0: input should be greater than or equal to 1"),
         ("[training]\nseed = -1", "seed is -1: input should be greater than or equal to 0"),
         ("[training]\nlearning_rate = nan", "learning_rate is nan: input should be a finite number"),
@@ -183,7 +182,7 @@ def test_what_is_wrong_is_named(tmp_path: Path, text: str, message: str) -> None
     file = tmp_path / "recipe.toml"
     file.write_text(text)
     with pytest.raises(InvalidInputError, match=message) as caught:
-        read_recipe(file)
+        Recipe.read(file)
     assert str(caught.value).startswith(str(file))
     assert "\n" not in str(caught.value)
 
@@ -193,7 +192,7 @@ def test_what_is_wrong_is_named(tmp_path: Path, text: str, message: str) -> None
     [
         ("training.epochs", "'training.epochs' is no change of a setting; write section.setting=value"),
         ("epochs=5", "'epochs=5' is no change of a setting"),
-        ("training.epoch=", "'training.epoch=' would leave out a setting that the recipe does not have"),
+        ("training.epoch=", "'training.epoch=' would omit a setting that the recipe does not have"),
         ("", "'' is no change of a setting"),
         ("training.epoch=5", "training: epoch is not a setting"),
         ("training.epochs.more=5", r"training: epochs\.more is not a setting"),
@@ -204,17 +203,17 @@ def test_what_is_wrong_is_named(tmp_path: Path, text: str, message: str) -> None
 )
 def test_changes_that_cannot_be(change: str, message: str) -> None:
     with pytest.raises(InvalidInputError, match=message):
-        read_recipe(RECIPES / "ml-1m" / "hstu-mol.toml", [change])
+        Recipe.read(RECIPES / "ml-1m" / "hstu-mol.toml", [change])
 
 
 def test_files_that_are_none(tmp_path: Path) -> None:
     with pytest.raises(InvalidInputError, match=r"nowhere\.toml does not exist; give a recipe, such as recipes/ml-1m/"):
-        read_recipe(tmp_path / "nowhere.toml")
+        Recipe.read(tmp_path / "nowhere.toml")
     with pytest.raises(InvalidInputError, match="cannot be read as TOML"):
-        read_recipe(tmp_path)
+        Recipe.read(tmp_path)
     (tmp_path / "binary.toml").write_bytes(b"\xff\xfe\x00")
     with pytest.raises(InvalidInputError, match="cannot be read as TOML"):
-        read_recipe(tmp_path / "binary.toml")
+        Recipe.read(tmp_path / "binary.toml")
 
 
 def test_settings_cannot_be_changed_afterwards() -> None:
@@ -224,6 +223,6 @@ def test_settings_cannot_be_changed_afterwards() -> None:
 
 def test_a_setting_without_a_value_is_left_out() -> None:
     file = Path(__file__).parents[3] / "recipes" / "ml-1m" / "hstu-mol.toml"
-    changed = read_recipe(file, ["similarity.user_table_size="])
+    changed = Recipe.read(file, ["similarity.user_table_size="])
     assert isinstance(changed.similarity, MixtureConfig)
     assert changed.similarity.user_table_size is None

@@ -12,7 +12,7 @@ import pytest
 import torch
 from torch import Tensor
 
-from railsearch.encoders import Pooling, Side, TextEncoder, TokenPlace
+from railsearch.encoders import Pooling, Side, TextEncoder, TextEncoderConfig, TokenPlace
 from railsearch.encoders.text.backbone import count_positions, load_backbone
 from railsearch.encoders.text.pooling import ParameterisedPooling
 from railsearch.encoders.text.pretrained import import_transformers, quiet
@@ -118,9 +118,8 @@ def bases(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
 def make_encoder(base: Path, **options: object) -> TextEncoder:
     counts = 1 if options.get("pooling") == Pooling.MEAN else 3
     sizes = {"num_query_components": counts, "num_item_components": max(1, counts - 1)}
-    return TextEncoder.from_pretrained(
-        base, **{**sizes, "max_query_length": 12, "max_passage_length": 20, **options}
-    ).eval()
+    settings = {**sizes, "max_query_length": 12, "max_passage_length": 20, **options}
+    return TextEncoder.from_pretrained(TextEncoderConfig(base=str(base), **settings)).eval()
 
 
 def names_of(encoder: TextEncoder, base: Path, ids: list[int]) -> list[str]:
@@ -416,7 +415,7 @@ class TestFolder:
         settings = json.loads(json.dumps(encoder.settings))
         assert settings["base"] == str(bases["bert"])
         assert settings["pooling"] == "parameterised"
-        again = TextEncoder.from_pretrained(**settings)
+        again = TextEncoder.from_pretrained(TextEncoderConfig(**settings))
         assert torch.equal(again.encode(TEXTS, Side.QUERY), encoder.encode(TEXTS, Side.QUERY))
 
     def test_loading_draws_nothing_from_the_global_generator(self, bases: dict[str, Path], tmp_path: Path) -> None:
@@ -526,7 +525,7 @@ class TestBase:
         monkeypatch.setattr(socket.socket, "connect", fail)
         monkeypatch.setattr("huggingface_hub.constants.HF_HUB_CACHE", str(tmp_path))
         with pytest.raises(ModelFolderError, match=r"allow_download=True"):
-            TextEncoder.from_pretrained("nobody/nothing")
+            TextEncoder.from_pretrained(TextEncoderConfig(base="nobody/nothing"))
 
     def test_a_download_that_fails_says_so(self, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
         asked = {}
@@ -537,7 +536,7 @@ class TestBase:
 
         monkeypatch.setattr("huggingface_hub.snapshot_download", fail)
         with pytest.raises(DownloadError, match=r"nobody/nothing.*no route"):
-            TextEncoder.from_pretrained("nobody/nothing", allow_download=True)
+            TextEncoder.from_pretrained(TextEncoderConfig(base="nobody/nothing"), allow_download=True)
         assert asked["local_files_only"] is False
         assert "*.bin" not in asked["allow_patterns"]
 
@@ -637,9 +636,9 @@ class TestSettings:
     @pytest.mark.parametrize(
         ("options", "message"),
         [
-            ({"pooling": "mean", "num_query_components": 4, "num_item_components": 1}, "gives one component.* is 4"),
-            ({"pooling": "max"}, "tokens, parameterised, mean"),
-            ({"token_place": "middle"}, "front, end"),
+            ({"pooling": "mean", "num_query_components": 4, "num_item_components": 1}, "returns one component.* is 4"),
+            ({"pooling": "max"}, "'tokens', 'parameterised' or 'mean'"),
+            ({"token_place": "middle"}, "'front' or 'end'"),
             ({"num_query_components": 0}, "num_query_components is 0"),
             (
                 {"max_query_length": 5},
