@@ -155,7 +155,7 @@ def test_data_that_is_not_there(folder: Path) -> None:
         run("train", folder / "small.toml", "--out", folder / "run")
     (folder / "none.toml").write_text("[training]\nepochs = 1")
     with pytest.raises(
-        InvalidInputError, match="the recipe names no data; set data.folder, or give the folder of the data"
+        InvalidInputError, match=r"the recipe names no data; set data\.folder, or give the folder of the data"
     ):
         run("train", folder / "none.toml")
     assert not (folder / "run").exists()

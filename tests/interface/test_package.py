@@ -24,7 +24,7 @@ def test_public_names_are_complete_sorted_and_real() -> None:
     names = railsearch.__all__
     assert names == sorted(names, key=lambda name: (name.islower(), name))
     assert all(hasattr(railsearch, name) for name in names)
-    for name in ("MixtureOfLogits", "DotProduct", "Index", "BruteForce", "SearchResult", "fit_similarity", "decompose"):
+    for name in ("MixtureOfLogits", "Index", "BruteForce", "SearchResult", "Recommender", "load", "fit_similarity"):
         assert name in names
 
 
