@@ -154,9 +154,7 @@ def test_data_that_is_not_there(folder: Path) -> None:
     with pytest.raises(DataFolderError, match=r"items\.parquet cannot be read"):
         run("train", folder / "small.toml", "--out", folder / "run")
     (folder / "none.toml").write_text("[training]\nepochs = 1")
-    with pytest.raises(
-        InvalidInputError, match=r"the recipe names no data; set data\.folder, or give the folder of the data"
-    ):
+    with pytest.raises(InvalidInputError, match=r"the recipe names no data; set data\.folder, or pass path=PATH"):
         run("train", folder / "none.toml")
     assert not (folder / "run").exists()
 
