@@ -4,8 +4,8 @@ from railsearch.benchmark.machine import Machine, describe_machine
 from railsearch.benchmark.naive import NaiveBruteForce
 from railsearch.benchmark.plot import check_plot, plot_recall_latency
 from railsearch.benchmark.report import BenchmarkReport, BenchmarkRow, Latency
+from railsearch.benchmark.run import benchmark_shape, run_benchmark
 from railsearch.benchmark.scaling import ScalingReport, ScalingRow, measure_scaling, scale_shape
-from railsearch.benchmark.strategies import benchmark_shape, run_benchmark
 
 __all__ = [
     "BenchmarkReport",

@@ -1,4 +1,4 @@
-"""What a benchmark must say of the machine it ran on, and how much memory a piece of work takes there."""
+"""The machine that a benchmark runs on: its description, the peak memory of work, and the load of other processes."""
 
 import ctypes
 import os
@@ -16,12 +16,12 @@ import torch
 Result = TypeVar("Result")
 
 RESET_PEAK = "5"
-"""What Linux wants to be told to forget the greatest memory a process has had so far."""
+"""Value that makes Linux reset the peak memory of a process."""
 
 
 @dataclass(frozen=True, slots=True)
 class Machine:
-    """Hardware and versions, without which no figure means anything."""
+    """Hardware and versions that figures depend on."""
 
     processor: str
     num_threads: int
@@ -33,7 +33,7 @@ class Machine:
 
 
 def describe_machine() -> Machine:
-    """Look at this machine."""
+    """Return the description of this machine."""
     return Machine(
         processor=_processor(),
         num_threads=torch.get_num_threads(),
@@ -43,9 +43,9 @@ def describe_machine() -> Machine:
 
 
 def measure_peak(work: Callable[[], Result]) -> tuple[Result, int | None]:
-    """Do the work, and give its result with the bytes it held at most beyond what was resident before.
+    """Run the work, and return its result and the bytes of its peak memory beyond what was resident before.
 
-    None where the system does not tell: this needs Linux, and the right to write to /proc/self/clear_refs.
+    The bytes are None if the system does not report them: this needs Linux and write access to /proc/self/clear_refs.
     """
     _return_free_memory()
     try:
@@ -59,10 +59,10 @@ def measure_peak(work: Callable[[], Result]) -> tuple[Result, int | None]:
 
 @contextmanager
 def watch_others() -> Iterator[Callable[[], float | None]]:
-    """Give a function that says, after the block, how many cores other work kept busy meanwhile.
+    """Yield a function that returns, after the block, how many cores other processes kept busy during it.
 
-    Near 0 on a quiet machine; None where the system does not tell. Work that shares cores with a measurement makes
-    it slower, and what is done in many small steps most of all.
+    The value is near 0 on a quiet machine, and None if the system does not report it. Other work on the same cores
+    makes a measurement slower, most of all work in many small steps.
     """
     before, started = _other_cpu_seconds(), time.perf_counter()
     after, ended = before, started
@@ -77,7 +77,7 @@ def watch_others() -> Iterator[Callable[[], float | None]]:
 
 
 def _other_cpu_seconds() -> float | None:
-    """Processor time that others have used since the machine was started."""
+    """Return the processor time that other processes have used since the machine was started."""
     try:
         first_line = Path("/proc/stat").read_text().partition("\n")[0]
         user, nice, system, _, _, *interrupts_and_stolen = map(int, first_line.split()[1:9])
@@ -88,11 +88,11 @@ def _other_cpu_seconds() -> float | None:
 
 
 def _return_free_memory() -> None:
-    """Give memory that was freed back to the system: what is used again would not be seen as taken."""
+    """Return freed memory to the system, so that its reuse counts as new memory."""
     try:
         ctypes.CDLL(None).malloc_trim(0)
     except (OSError, AttributeError, TypeError):
-        return  # not the C library of GNU
+        return  # not the GNU C library
 
 
 def _resident_bytes(name: str) -> int:

@@ -1,4 +1,4 @@
-"""Brute force as research code does it: the measure of what precomputing and blocking are worth."""
+"""Brute force as research code runs it, to measure the gain of precomputing and blocking."""
 
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -13,17 +13,17 @@ from railsearch.similarity import MixtureOfLogits, QueryParts
 from railsearch.similarity.gate import GateActivation
 
 PAIRS_PER_PIECE = 2**20
-"""Queries times items that are scored in one piece: all of ML-20M with a batch of 32. Without a limit, Books would
-need 20 GiB."""
+"""Query-item pairs that are scored at once: all of ML-20M with a batch of 32. Without a limit, Books would need
+20 GiB."""
 QUERIES_PER_BATCH = 32
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class NaiveBruteForce:
-    """Scores every item from its raw embedding, by the formula as it stands in the paper (FACTS section 1).
+    """A search that scores every item from its raw embedding, by the formula of the paper.
 
-    The item side is computed anew by every search, nothing is kept, and each step of the formula is a tensor of all
-    pairs, or of as many as memory allows. The answers are those of `BruteForce`.
+    Every search computes the item side again, and each step of the formula is a tensor of all query-item pairs, or of
+    as many as memory allows. The answers equal those of `BruteForce`.
 
     >>> from railsearch.data import make_shape
     >>> shape = make_shape("ml-20m", num_items=50, num_queries=2)
@@ -33,11 +33,11 @@ class NaiveBruteForce:
     """
 
     similarity: MixtureOfLogits
-    items: Tensor  # (N, D), or (N, Px, d) where components are ready; their ids are 0 to N - 1
+    items: Tensor  # (N, D), or (N, Px, d) if components are ready; ids are 0 to N - 1
 
     @torch.no_grad()
     def search(self, queries: Tensor | QueryParts, k: int) -> SearchResult:
-        """Find the k best items of each query."""
+        """Return the k best items of each query."""
         scores, ids = [], []
         for first in range(0, len(queries), QUERIES_PER_BATCH):
             batch = queries[first : first + QUERIES_PER_BATCH]
@@ -54,7 +54,7 @@ class NaiveBruteForce:
         return SearchResult(
             ids=torch.cat(ids),  # (B, K)
             scores=torch.cat(scores),  # (B, K)
-            ceiling=torch.full((num_queries,), -torch.inf),  # nothing was left unscored
+            ceiling=torch.full((num_queries,), -torch.inf),  # every item is scored
             num_scored=torch.full((num_queries,), len(self.items)),
         )
 
@@ -76,7 +76,7 @@ class NaiveBruteForce:
         return (logits.softmax(dim=-1) * component_scores).sum(dim=-1)  # (B, N)
 
     def _gate(self, name: str, inputs: Tensor) -> Tensor | None:
-        """One of the gate's networks, where there is one: (..., P) for (..., inputs)."""
+        """Return the output (..., P) of one of the gate's networks, or None if the gate does not have it."""
         weights = self.similarity.state_dict()
         prefix = f"gate.{name}"
         if f"{prefix}.hidden.weight" not in weights:
@@ -86,5 +86,5 @@ class NaiveBruteForce:
 
 
 def _present(join: Callable[[Tensor, Tensor], Tensor], left: Tensor | None, right: Tensor | None) -> Tensor | None:
-    """Both joined, or the one that there is."""
+    """Return both joined, or the one that is not None."""
     return right if left is None else left if right is None else join(left, right)

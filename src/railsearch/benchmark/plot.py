@@ -1,4 +1,4 @@
-"""The picture of a benchmark: how much each strategy finds, and how long it takes."""
+"""The plot of a benchmark: hit rate against latency of each strategy."""
 
 import importlib.util
 import os
@@ -11,22 +11,22 @@ FORMATS = (".png", ".svg", ".pdf")
 
 
 def check_plot(path: Path) -> None:
-    """Refuse a picture that could not be drawn or written, before there is anything to draw."""
+    """Check that a plot can be drawn and written to this path, before the benchmark runs."""
     if importlib.util.find_spec("matplotlib") is None:
         raise MissingExtraError("matplotlib is not installed; pip install 'railsearch[plot]'")
     if path.suffix.lower() not in FORMATS:
         raise InvalidInputError(f"{path} ends in {path.suffix!r}; give a file that ends in {', '.join(FORMATS)}.")
     if not path.parent.is_dir():
-        raise InvalidInputError(f"{path} cannot be written: there is no folder {path.parent}; make it first.")
+        raise InvalidInputError(f"{path} cannot be written: there is no folder {path.parent}; create it first.")
     if path.is_dir() or not os.access(path if path.exists() else path.parent, os.W_OK):
-        raise InvalidInputError(f"{path} cannot be written; give a file in a folder of your own.")
+        raise InvalidInputError(f"{path} cannot be written; give a file in a folder that you can write to.")
 
 
 def plot_recall_latency(report: BenchmarkReport, path: Path) -> None:
-    """Draw relative hit rate against latency, one point for each strategy, for the first batch size."""
+    """Plot relative hit rate against latency at the first batch size, one point for each strategy."""
     check_plot(path)
     from matplotlib import colormaps  # noqa: PLC0415
-    from matplotlib.figure import Figure  # noqa: PLC0415  (an extra, and slow to import)
+    from matplotlib.figure import Figure  # noqa: PLC0415  (optional, and slow to import)
 
     depth = max(report.rows[0].hit_rates)
     batch_size = report.rows[0].latencies[0].batch_size

@@ -1,4 +1,4 @@
-"""What a benchmark measured, in a form that can be printed, kept and drawn."""
+"""The report of a benchmark, to print, store and plot."""
 
 import dataclasses
 import math
@@ -9,42 +9,42 @@ from railsearch.benchmark.machine import Machine
 
 @dataclass(frozen=True, slots=True)
 class Latency:
-    """How long one search of so many queries takes."""
+    """The time of one search with a batch of this size."""
 
     batch_size: int
     median_seconds: float
     p95_seconds: float
     fastest_seconds: float
-    """What noise added the least to, for machines that are never quiet."""
+    """Least affected by noise, for machines that are never quiet."""
     speed_up: float
-    """How many times as fast as brute force in the same run, by medians."""
+    """Median of brute force in the same run, divided by this median."""
 
 
 @dataclass(frozen=True, slots=True)
 class BenchmarkRow:
-    """What was measured of one way to search."""
+    """The figures of one way to search."""
 
     name: str
     hit_rates: dict[int, float]
-    """By depth K: the share of brute force's best K that is among this one's best K; ties are no misses. It is also
-    the share of HR@K that is kept, if the item that a user wants stands at any of those places alike."""
+    """By depth K: share of brute force's best K items among this one's best K; ties are not misses. If the relevant
+    item is equally likely at each of these ranks, it is also HR@K relative to that of brute force."""
     latencies: tuple[Latency, ...]
-    """One for each batch size, in the order they were asked for."""
+    """One for each batch size, in the order of the argument."""
     num_scored: float
-    """Items scored, on average over queries."""
+    """Mean number of items scored for each query."""
     mean_gap: float
-    """How much the true k-th score can exceed the one that was found, by the certificate, on average."""
+    """Mean certified bound on how far the true k-th score can exceed the one found."""
     share_exact: float
     """Share of queries whose answer is certified exact."""
     stage_seconds: dict[str, float]
     """Medians of first_stage, scoring, selection and other, for the first batch size."""
     peak_bytes: int | None
-    """Memory that a search takes at most beyond what is there before it; None where the system does not tell."""
+    """Peak memory of a search beyond the memory in use before it; None if the system does not report it."""
 
 
 @dataclass(frozen=True, slots=True)
 class BenchmarkReport:
-    """All that was measured, brute force first, and where."""
+    """The rows of all ways to search, brute force first, and the setting of the run."""
 
     machine: Machine
     dtype: str
@@ -56,16 +56,16 @@ class BenchmarkReport:
     num_queries: int
     repeats: int
     busy_elsewhere: float | None
-    """Cores that other work kept busy while times were taken; None where the system does not tell."""
+    """Cores that other processes kept busy during the measurement; None if the system does not report it."""
     rows: tuple[BenchmarkRow, ...]
 
     def to_dict(self) -> dict[str, object]:
-        """Give everything as JSON can keep it; what is infinite becomes None."""
-        plain: dict[str, object] = _finite(dataclasses.asdict(self))  # type: ignore[assignment]  # a dict stays one
+        """Return everything as JSON values; infinite numbers become None."""
+        plain: dict[str, object] = _finite(dataclasses.asdict(self))  # type: ignore[assignment]  # a dict stays a dict
         return plain
 
     def row(self, name: str) -> BenchmarkRow:
-        """Find a row by its name."""
+        """Return the row of this name."""
         return next(row for row in self.rows if row.name == name)
 
 

@@ -1,4 +1,4 @@
-"""How the cost of a search grows with its corpus: through the scan of its first stage, and through nothing else."""
+"""The cost of a search by the size of its corpus: only the scan of the first stage grows."""
 
 import dataclasses
 import statistics
@@ -23,19 +23,19 @@ SMALLEST_CORPUS = 24_186
 
 @dataclass(frozen=True, slots=True)
 class ScalingRow:
-    """One search of a batch in a corpus of this size; medians."""
+    """Median times of one search of a batch in a corpus of this size."""
 
     num_items: int
     median_seconds: float
     scan_seconds: float
-    """The first stage, which looks at every item."""
+    """Time of the first stage, which scans every item."""
     rest_seconds: float
-    """Everything else: scoring what was chosen, and keeping the k best."""
+    """Time of everything else: scoring the candidates and selecting the k best."""
 
 
 @dataclass(frozen=True, slots=True)
 class ScalingReport:
-    """Sizes from small to large, and where they were measured."""
+    """The rows of all sizes, smallest first, and the setting of the run."""
 
     machine: Machine
     strategy: str
@@ -43,12 +43,12 @@ class ScalingReport:
     batch_size: int
     repeats: int
     busy_elsewhere: float | None
-    """Cores that other work kept busy meanwhile; None where the system does not tell."""
+    """Cores that other processes kept busy during the measurement; None if the system does not report it."""
     rows: tuple[ScalingRow, ...]
 
     @property
     def growth(self) -> tuple[float, float, float]:
-        """How many times more items, scan and rest the largest corpus has than the smallest."""
+        """Ratios of the largest corpus to the smallest: items, scan time and rest time."""
         first, last = self.rows[0], self.rows[-1]
         return (
             last.num_items / first.num_items,
@@ -57,7 +57,7 @@ class ScalingReport:
         )
 
     def to_dict(self) -> dict[str, object]:
-        """Give everything as JSON can keep it."""
+        """Return everything as JSON values."""
         return dataclasses.asdict(self)
 
 
@@ -72,7 +72,7 @@ def measure_scaling(
     repeats: int = 10,
     show_progress: bool | None = None,
 ) -> ScalingReport:
-    """Search the first so many of the items, for each size, with all queries as one batch; sizes take turns."""
+    """Search the first items of each size with all queries as one batch; the sizes take turns."""
     indexes = [Index.build(similarity, items[:size]) for size in sizes]
     measured: list[list[tuple[float, float]]] = [[] for _ in sizes]
     with measuring((1 + repeats) * len(sizes), is_shown=show_progress) as step, watch_others() as busy_elsewhere:

@@ -17,7 +17,7 @@ from railsearch.benchmark import (
     run_benchmark,
     scale_shape,
 )
-from railsearch.benchmark.strategies import DEFAULT_STRATEGIES
+from railsearch.benchmark.run import DEFAULT_STRATEGIES
 from railsearch.cli.options import EngineText, Json, chosen_engine
 from railsearch.cli.terminal import print_json, visible
 from railsearch.data import read_queries

@@ -29,8 +29,8 @@ from railsearch.benchmark import (
     run_benchmark,
     scale_shape,
 )
-from railsearch.benchmark import strategies as module
-from railsearch.benchmark.strategies import relative_hit_rates
+from railsearch.benchmark import run as module
+from railsearch.benchmark.hit_rates import relative_hit_rates
 from railsearch.data import Shape, make_shape
 from tests.support.similarities import KINDS, make_similarity
 

@@ -1,4 +1,4 @@
-"""The benchmark of search strategies: what each finds and what it costs, all in one run (the paper's Table 3)."""
+"""The benchmark of search strategies: quality and cost of each, measured in one run (the paper's Table 3)."""
 
 import math
 import statistics
@@ -9,6 +9,7 @@ from functools import partial
 import torch
 from torch import Tensor
 
+from railsearch.benchmark.hit_rates import relative_hit_rates
 from railsearch.benchmark.machine import describe_machine, measure_peak, watch_others
 from railsearch.benchmark.naive import NaiveBruteForce
 from railsearch.benchmark.report import BenchmarkReport, BenchmarkRow, Latency
@@ -32,10 +33,7 @@ from railsearch.index import (
 from railsearch.kernels import Stage, now, stopwatch
 from railsearch.similarity import QueryParts
 
-HIT_RATE_DEPTHS = (1, 5, 10, 50, 100)
 NAIVE = "naive BruteForce"
-TIE = 1e-5
-"""Relative distance from the K-th score within which an item ties with it, and is no miss."""
 DEFAULT_STRATEGIES: tuple[Strategy, ...] = (
     TwoPass(),
     Adaptive(),
@@ -52,7 +50,7 @@ DEFAULT_STRATEGIES: tuple[Strategy, ...] = (
 
 @dataclass(slots=True)
 class _Contender:
-    """One way to search, and its times so far."""
+    """A way to search, and the times measured so far."""
 
     name: str
     search: Callable[[Tensor | QueryParts], SearchResult]
@@ -71,21 +69,22 @@ def run_benchmark(
     naive: NaiveBruteForce | None = None,
     show_progress: bool | None = None,
 ) -> BenchmarkReport:
-    """Measure strategies on an index, beside brute force in the same run.
+    """Measure strategies on an index, together with brute force.
 
-    A first round answers all queries: it warms up, and gives quality and memory. Then strategies take turns, each
-    with one batch of every size, so that noise hits all alike. Times are to be read as ratios within one run.
+    A first round answers all queries; it warms up and measures quality and memory. Then the strategies take turns, each
+    with one batch of every size, so that noise affects all of them equally. Compare times only within one run.
 
     Args:
-        index: what is searched.
-        queries: embeddings (B, D), ready components where the similarity takes those, or parts; at least as many as
+        index: the index to search.
+        queries: embeddings (B, D), ready components if the similarity takes those, or parts; at least as many as
             the largest batch.
-        k: how many items each search asks for.
-        strategies: what to measure besides brute force, which always runs, and first.
-        batch_sizes: queries searched at once; time by stage is that of the first size.
-        repeats: how many times each is measured; every repeat takes the next batch of the queries.
-        naive: also measure brute force from raw item embeddings, as research code does it.
-        show_progress: draw a progress bar; by default only on a terminal.
+        k: number of items that each search returns.
+        strategies: strategies to measure besides brute force, which always runs first.
+        batch_sizes: numbers of queries in a search; times by stage are those of the first size.
+        repeats: measurements of each strategy and size; every repeat takes the next batch of the queries.
+        naive: also measure brute force on raw item embeddings, as research code runs it.
+        show_progress: True draws a progress bar, False shows nothing; by default, a bar on a terminal, and elsewhere
+            a line now and then.
 
     >>> from railsearch.data import make_shape
     >>> shape = make_shape("ml-20m", num_items=300, num_queries=4)
@@ -159,9 +158,9 @@ def benchmark_shape(
     has_naive: bool = True,
     show_progress: bool | None = None,
 ) -> BenchmarkReport:
-    """Make the synthetic world of one of the paper's workloads, index it, and measure strategies on it.
+    """Build a synthetic corpus of one of the paper's workloads, index it, and measure strategies on it.
 
-    What cannot work is refused before the world is made. The options are those of `make_shape` and `run_benchmark`.
+    Invalid options are refused before the corpus is built. The options are those of `make_shape` and `run_benchmark`.
     """
     name = as_choice(ShapeName, name, name="shape")
     _check_run(k, SIZES[name].num_items if num_items is None else num_items, num_queries, batch_sizes, repeats)
@@ -181,24 +180,6 @@ def benchmark_shape(
     )
 
 
-def relative_hit_rates(scores: Tensor, true_scores: Tensor) -> dict[int, float]:
-    """Share of the true best K that is among the best K found, for the depths of the paper up to k.
-
-    Found and true scores (B, K) are both best first. An item counts by its score, so that one which ties with the
-    K-th is no miss.
-
-    >>> relative_hit_rates(torch.tensor([[9.0, 7.0, 6.0, 5.0, 4.0]]), torch.tensor([[9.0, 8.0, 7.0, 6.0, 5.0]]))
-    {1: 1.0, 5: 0.8}
-    """
-    rates = {}
-    for depth in HIT_RATE_DEPTHS:
-        if depth <= true_scores.shape[1]:
-            kth = true_scores[:, depth - 1 : depth]  # (B, 1)
-            is_hit = scores[:, :depth] >= kth - TIE * kth.abs().clamp_min(1.0)  # (B, depth)
-            rates[depth] = float(is_hit.double().mean())
-    return rates
-
-
 def _check_run(k: int, num_items: int, num_queries: int, batch_sizes: Sequence[int], repeats: int) -> None:
     check_count(k, name="k")
     check_count(num_items, name="num_items")
@@ -210,28 +191,29 @@ def _check_run(k: int, num_items: int, num_queries: int, batch_sizes: Sequence[i
     largest = max(check_count(size, name="batch_sizes") for size in batch_sizes)
     if num_queries < largest:
         raise InvalidInputError(
-            f"there are {num_queries} queries but a batch of {largest} is to be measured; give {largest} or more."
+            f"there are {num_queries} queries but a batch of {largest} needs more; give {largest} or more."
         )
 
 
 def _check_strategies(index: Index, queries: Tensor | QueryParts, k: int, strategies: Sequence[Strategy]) -> None:
-    """Search for no query at all: a strategy that cannot work with this k says so, and the others do no work."""
+    """Search with an empty batch of queries, which raises the error of a strategy that cannot work with this k."""
     for strategy in strategies:
         index.search(queries[:0], k, strategy)
 
 
 def _with_brute_force(strategies: Sequence[Strategy]) -> list[Strategy]:
-    """Brute force first, and nothing twice."""
+    """Return the strategies without duplicates, brute force first."""
     return list(dict.fromkeys([BruteForce(), *strategies]))
 
 
 def _batch(queries: Tensor | QueryParts, size: int, turn: int) -> Tensor | QueryParts:
-    """The next whole batch; after the last comes the first again."""
+    """Return the batch of this turn; after the last complete batch, start again with the first."""
     first = size * (turn % (len(queries) // size))
     return queries[first : first + size]
 
 
 def _measure(contender: _Contender, batch: Tensor | QueryParts, size: int, *, has_stages: bool) -> None:
+    """Measure one search, and its stages if asked to."""
     with stopwatch() as stages:
         started = now()
         contender.search(batch)
