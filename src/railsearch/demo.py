@@ -1,4 +1,4 @@
-"""The demo: why a dot product is not enough, told chapter by chapter on a world whose truth is known."""
+"""The demo: why a dot product is not enough, in chapters, on a synthetic world with a known truth."""
 
 import time
 from collections.abc import Iterator
@@ -25,7 +25,7 @@ NUM_ANSWERED = 3
 
 @dataclass(frozen=True, slots=True)
 class WorldChapter:
-    """The world, and how far it is from what a dot product can say."""
+    """The world, and the number of dimensions that a dot product would need for it."""
 
     num_users: int
     num_items: int
@@ -35,17 +35,17 @@ class WorldChapter:
     query_dim: int
     item_dim: int
     preference_rank: int
-    """Dimensions that a dot product would need for 99 % of the truth's sum of squares."""
+    """Dimensions that a dot product needs for 99 % of the truth's sum of squares."""
 
 
 @dataclass(frozen=True, slots=True)
 class QualityChapter:
-    """How well one similarity ranks the held-out like of each user among all items."""
+    """The quality of one similarity: ranks of each user's held-out like among all items."""
 
     name: str
     metrics: dict[str, float]
     seconds: float
-    """Time that training took; 0 for the truth, which needs none."""
+    """Time of the training; 0 for the truth."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,7 +61,7 @@ class Answer:
 
 @dataclass(frozen=True, slots=True)
 class SearchChapter:
-    """What the index answers for a user, items liked in training left out."""
+    """The answers of the index for a user, without the items liked in training."""
 
     user: int
     answers: list[Answer]
@@ -70,7 +70,7 @@ class SearchChapter:
 
 @dataclass(frozen=True, slots=True)
 class GateChapter:
-    """What the gate weighed for one user and one item, beside what the truth says."""
+    """The gate weights of one user and one item, and the component pair that the truth prefers."""
 
     user: int
     item: int
@@ -92,7 +92,7 @@ def run_demo(
     num_items: int = 2000,
     show_progress: bool | None = None,
 ) -> Iterator[Chapter]:
-    """Run the demo, giving each chapter as soon as it is known.
+    """Run the demo, and yield each chapter as soon as it is ready.
 
     Both models see the same embeddings, likes, negatives, epochs and validation.
     """
@@ -142,7 +142,7 @@ def run_demo(
 
 
 def _cosine(world: World, seed: int) -> MixtureOfLogits:
-    """A cosine of two learned towers, which is a mixture of 1 x 1 components, with a network on either side."""
+    """Build a cosine of two learned towers: a mixture of 1 x 1 components with a network on each side."""
     dim = world.query_embeddings.shape[1]
     return MixtureOfLogits(
         query_dim=dim,
@@ -160,6 +160,7 @@ def _cosine(world: World, seed: int) -> MixtureOfLogits:
 
 
 def _mixture(world: World, seed: int) -> MixtureOfLogits:
+    """Build a mixture of 4 x 4 components."""
     return MixtureOfLogits(
         query_dim=world.query_embeddings.shape[1],
         item_dim=world.item_embeddings.shape[1],
@@ -176,7 +177,7 @@ def _mixture(world: World, seed: int) -> MixtureOfLogits:
 
 @torch.no_grad()
 def _evaluate(similarity: Similarity, world: World) -> dict[str, float]:
-    """Rank each user's test item among all items but those liked in training."""
+    """Rank each user's test item among all items except those liked in training."""
     users, targets = world.test_pairs.unbind(dim=1)  # (U,)
     ranks = target_ranks(
         similarity,
@@ -190,6 +191,7 @@ def _evaluate(similarity: Similarity, world: World) -> dict[str, float]:
 
 @torch.no_grad()
 def _answer(index: Index, world: World, users: Tensor) -> Iterator[SearchChapter]:
+    """Search for these users, and compare the answers with the truth."""
     seen = [world.train_pairs[world.train_pairs[:, 0] == user, 1] for user in users]
     result = index.search(world.query_embeddings[users], k=5, strategy=BruteForce(), exclude=seen)
     true_scores = world.truth(world.query_embeddings[users], world.item_embeddings)  # (B, N)
@@ -210,7 +212,7 @@ def _answer(index: Index, world: World, users: Tensor) -> Iterator[SearchChapter
 
 @torch.no_grad()
 def _explain(index: Index, world: World) -> Iterator[GateChapter]:
-    """Two items of one user that the gate likes for different reasons."""
+    """Explain two items of one user for which the gate prefers different component pairs."""
     ids = index.search(world.query_embeddings[:64], k=10).ids  # (B, K)
     for user in range(len(ids)):
         found = [index.explain(world.query_embeddings[user], int(item)) for item in ids[user]]

@@ -1,4 +1,4 @@
-"""BM25, the baseline that matches words: where the right passages stand when nothing is learned."""
+"""BM25, a baseline that matches words and learns nothing: the ranks of the right passages."""
 
 from types import ModuleType
 
@@ -13,38 +13,39 @@ from railsearch.foundation.progress import counting
 
 
 def rank_with_bm25(
-    collection: QuestionPassages,
+    data: QuestionPassages,
     questions: Questions,
     *,
     k1: float = 1.5,
     b: float = 0.75,
     show_progress: bool | None = None,
 ) -> Tensor:
-    """Rank (Q,) of each question's best-placed right passage among all passages; the best has rank 1.
+    """Return the rank (Q,) of each question's best-placed right passage among all passages; the first rank is 1.
 
-    Lucene's variant of BM25: words of two characters or more, in lower case and not stemmed, without 33 English stop
-    words; scores in fp64. Ties stand as in search, smaller row first: a right passage that shares no word with its
-    question comes after all that do. Memory is that of the word counts and of one question's scores.
+    This is Lucene's variant of BM25: words of at least two characters, in lower case and not stemmed, without 33
+    English stop words; scores in fp64. Ties are ordered as in search, smaller row first. Memory holds the word counts
+    and the scores of one question.
 
     Args:
-        collection: the passages.
-        questions: over these passages.
-        k1: how soon more of the same word stops to count.
-        b: how much long passages are held back; 0 is not at all.
-        show_progress: draw a progress bar; by default only on a terminal.
+        data: the data set with the passages.
+        questions: questions about these passages.
+        k1: saturation; the larger, the more a repeated word counts.
+        b: penalty of long passages, from 0 (none) to 1.
+        show_progress: True draws a progress bar, False shows nothing; by default, a bar on a terminal, and elsewhere
+            a line now and then.
     """
     check_positive(k1, name="k1")
     if b != 1:
         check_share(b, name="b")
-    if len(questions.pairs) and int(questions.pairs[:, 1].max()) >= len(collection.passages):
+    if len(questions.pairs) and int(questions.pairs[:, 1].max()) >= len(data.passages):
         raise InvalidInputError(
-            f"the questions name passage row {int(questions.pairs[:, 1].max())} but {collection.source} has "
-            f"{len(collection.passages)} passages; give questions of this collection."
+            f"the questions name passage row {int(questions.pairs[:, 1].max())} but {data.source} has "
+            f"{len(data.passages)} passages; give questions of this data set."
         )
     bm25s = _import_bm25s()
-    words = _words(bm25s, collection.passages)
+    words = _words(bm25s, data.passages)
     if not any(words):
-        raise InvalidInputError(f"no passage of {collection.source} has a word to match; BM25 needs some.")
+        raise InvalidInputError(f"no passage of {data.source} has a word to match; give passages with words.")
     index = bm25s.BM25(k1=k1, b=b, method="lucene", dtype="float64")
     index.index(words, show_progress=False)
     ranks = torch.empty(len(questions), dtype=torch.int64)  # (Q,)
@@ -54,7 +55,7 @@ def rank_with_bm25(
         for question, asked in enumerate(_words(bm25s, questions.texts)):
             scores = index.get_scores_from_ids(index.get_tokens_ids(asked))  # (N,)
             own = rows[starts[question] : starts[question + 1]]
-            best = own[np.argmax(scores[own])]  # of equal ones the first, which is the smallest row
+            best = own[np.argmax(scores[own])]  # argmax returns the smallest row of a tie
             is_ahead = (scores > scores[best]) | ((scores == scores[best]) & (np.arange(len(scores)) < best))  # (N,)
             ranks[question] = 1 + int(is_ahead.sum())
             count(1)
@@ -68,7 +69,7 @@ def _words(bm25s: ModuleType, texts: tuple[str, ...]) -> list[list[str]]:
 
 def _import_bm25s() -> ModuleType:
     try:
-        import bm25s  # type: ignore[import-untyped]  # noqa: PLC0415  (an extra: only who asks for it needs it)
+        import bm25s  # type: ignore[import-untyped]  # noqa: PLC0415  (optional: imported only if it is used)
     except ImportError as error:
         raise MissingExtraError("bm25s is not installed; pip install 'railsearch[text]'.") from error
     return bm25s  # type: ignore[no-any-return]

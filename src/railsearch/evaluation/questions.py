@@ -1,4 +1,4 @@
-"""Full-ranking evaluation of a text model: where the right passages of test questions stand, and by which protocol."""
+"""Evaluation of a text model: the ranks of the right passages of test questions among all passages."""
 
 from pathlib import Path
 
@@ -10,7 +10,7 @@ from railsearch.models import PASSAGE_CUTOFFS, TextModel, rank_questions
 
 
 def evaluate_questions(model: TextModel, data: QuestionPassages, *, show_progress: bool | None = None) -> Evaluation:
-    """Rank the right passages of every test question among all passages: HR at 1, 10 and 100, and MRR."""
+    """Rank the right passages of every test question among all passages, and return HR at 1, 10 and 100, and MRR."""
     if data.test is None:
         raise InvalidInputError(f"{data.source} has no test questions; hold some out with split_questions.")
     item_parts = model.item_parts(data.passages, show_progress=show_progress)
@@ -19,7 +19,7 @@ def evaluate_questions(model: TextModel, data: QuestionPassages, *, show_progres
 
 
 def question_protocol(data: QuestionPassages) -> str:
-    """How test questions are ranked, in words."""
+    """Return a sentence that describes how test questions are ranked."""
     assert data.test is not None
     return (
         f"{len(data.test):,} test questions of {Path(data.source).name}, ranked against all {len(data.passages):,} "

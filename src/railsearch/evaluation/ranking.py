@@ -1,4 +1,4 @@
-"""Full-ranking evaluation of a recommender: where the held-out items stand, and by which protocol."""
+"""Evaluation of a recommender: the ranks of the test items among all items."""
 
 from dataclasses import dataclass
 
@@ -11,12 +11,12 @@ from railsearch.models import ITEM_CUTOFFS, SequentialModel, rank_held_out
 
 @dataclass(frozen=True, slots=True)
 class Evaluation:
-    """Metrics, and the protocol that they were measured by."""
+    """Metrics, and the protocol of their measurement."""
 
     metrics: dict[str, float]
     protocol: str
     num_queries: int
-    """Users or questions."""
+    """Number of users or questions."""
 
     def __str__(self) -> str:
         figures = "  ".join(f"{name} {value:.4f}" for name, value in self.metrics.items())
@@ -24,11 +24,11 @@ class Evaluation:
 
 
 def evaluate_test(model: SequentialModel, split: Split, *, user_rows: Tensor | None = None) -> Evaluation:
-    """Rank the test item of every user of a split: HR at 1, 10, 50 and 200, MRR, and NDCG at 10, 50 and 200.
+    """Rank every user's test item, and return HR at 1, 10, 50 and 200, MRR, and NDCG at 10, 50 and 200.
 
     Args:
-        model: what to measure.
-        split: of interactions with the items of the model.
+        model: the model to measure.
+        split: a split of interactions with the items of the model.
         user_rows: as in `rank_held_out`.
     """
     ranks = rank_held_out(model, split.interactions, split.test, user_rows=user_rows)

@@ -1,4 +1,4 @@
-"""Questions that a T5 model writes for passages (docT5query): more to train on, where labels are few."""
+"""Questions that a T5 model writes about passages (docT5query), for training with few labels."""
 
 import json
 import os
@@ -19,8 +19,8 @@ from railsearch.foundation.progress import counting
 if TYPE_CHECKING:
     from railsearch.encoders.text.pretrained import PreTrainedModel, PreTrainedTokenizerBase
 
-WORDS_TO_CHOOSE_FROM = 10
-"""Each next token is drawn from so many likeliest ones, as docT5query does."""
+NUM_LIKELIEST_TOKENS = 10
+"""Each next token is drawn from this many of the likeliest ones, as in docT5query."""
 LINE_START = b'{"id": '
 
 
@@ -38,24 +38,25 @@ def generate_questions(
     passage_ids: Sequence[str] | None = None,
     show_progress: bool | None = None,
 ) -> list[list[str]]:
-    """Write questions for each of the passages; those that come out empty or twice are left out.
+    """Return questions about each passage, without empty ones and duplicates.
 
-    With `path`, what is done is on disk after every batch, and a run that was stopped goes on where it was: what comes
-    out is the same as without the stop. `add_generated` reads the file.
+    With `path`, every batch is on disk when it is done, and an interrupted run continues after its last batch with the
+    same result as an uninterrupted one. `add_generated` reads the file.
 
     Args:
-        passages: what to ask about.
+        passages: the passages to write questions about.
         base: a folder with a T5 model that was trained to write queries, and its tokenizer; only safetensors are read.
         per_passage: questions that are drawn for each passage.
-        max_passage_length: tokens of a passage that are read.
-        max_question_length: tokens of a question at most.
-        batch_size: passages at once.
-        seed: of the drawing; batches of another size draw other questions.
-        device: where the model runs.
-        path: a .jsonl file to append to, {"id": ..., "queries": [...]} for each passage; what it holds is not done
-            again, so that a change of model or settings needs a new file.
-        passage_ids: what the file calls the passages; their rows by default.
-        show_progress: draw a progress bar; by default only on a terminal.
+        max_passage_length: tokens of a passage that the model reads.
+        max_question_length: most tokens of a question.
+        batch_size: passages in each batch.
+        seed: of the random numbers; another batch size draws other questions.
+        device: device of the model.
+        path: a .jsonl file to append to, with {"id": ..., "queries": [...]} for each passage. Passages in it are not
+            processed again, so use a new file for another model or other settings.
+        passage_ids: ids of the passages in the file; by default their rows.
+        show_progress: True draws a progress bar, False shows nothing; by default, a bar on a terminal, and elsewhere
+            a line now and then.
     """
     for name, value in {
         "per_passage": per_passage,
@@ -76,7 +77,7 @@ def generate_questions(
         for first in range(0, len(texts), batch_size):
             batch = ids[first : first + batch_size]
             if not all(passage_id in done for passage_id in batch):
-                # The whole batch even where a part of it is done: what is drawn depends on what is drawn with it.
+                # The complete batch even if a part of it is done: the questions of a batch depend on each other.
                 with _seeded((seed + first) % LARGEST_SEED, model.device):
                     found = _generate(
                         model,
@@ -103,13 +104,13 @@ def _generate(
     max_passage_length: int,
     max_question_length: int,
 ) -> list[list[str]]:
-    """Questions for a batch of passages."""
+    """Return questions about a batch of passages."""
     tokens = tokenizer(texts, padding=True, truncation=True, max_length=max_passage_length, return_tensors="pt")
-    written = model.generate(  # type: ignore[operator]  # it has a decoder, as _load made sure
+    written = model.generate(  # type: ignore[operator]  # _load checks that it has a decoder
         input_ids=tokens["input_ids"].to(model.device),  # (B, L)
         attention_mask=tokens["attention_mask"].to(model.device),
         do_sample=True,
-        top_k=WORDS_TO_CHOOSE_FROM,
+        top_k=NUM_LIKELIEST_TOKENS,
         top_p=1.0,
         temperature=1.0,
         num_beams=1,
@@ -129,22 +130,22 @@ def _checked_ids(passage_ids: Sequence[str] | None, count: int) -> list[str]:
     if len(ids) != count or len(set(ids)) < count:
         raise InvalidInputError(
             f"passage_ids holds {len(ids)} ids, {len(set(ids))} of them different, but there are {count} passages; "
-            "give every passage its own."
+            "give every passage its own id."
         )
     return ids
 
 
 def _read_done(file: Path, ids: set[str]) -> dict[str, list[str]]:
-    """What a file holds already; a last line that a kill tore is taken off."""
+    """Return the questions in the file; a last line that was not completed is removed."""
     if file.suffix != ".jsonl":
-        raise InvalidInputError(f"{file} is no .jsonl file; give the name of one, which need not exist.")
+        raise InvalidInputError(f"{file} is not a .jsonl file; give a file that ends in .jsonl.")
     try:
         file.parent.mkdir(parents=True, exist_ok=True)
         content = file.read_bytes()
     except FileNotFoundError:
         return {}
     except OSError as error:
-        raise InvalidInputError(f"{file} cannot be read or made ({error}); give another file.") from error
+        raise InvalidInputError(f"{file} cannot be read or created ({error}); give another file.") from error
     whole, newline, torn = content.rpartition(b"\n")
     done = {}
     for number, line in enumerate((whole + newline).splitlines(), start=1):
@@ -152,12 +153,12 @@ def _read_done(file: Path, ids: set[str]) -> dict[str, list[str]]:
         done[record.id("id")] = record.texts("queries")
         if record.id("id") not in ids:
             raise InvalidInputError(
-                f"{record.place} is for the passage {record.id('id')!r}, which is not among the {len(ids)} that are "
-                "given; give a new file for other passages."
+                f"{record.place} is for the passage {record.id('id')!r}, which is not among the {len(ids)} "
+                "passages; give a new file for other passages."
             )
     if torn:
         if not torn.startswith(LINE_START) and not LINE_START.startswith(torn):
-            raise InvalidInputError(f"{file} ends with a line that was not written here; give a new file.")
+            raise InvalidInputError(f"{file} ends with a line that railsearch did not write; give a new file.")
         os.truncate(file, len(whole + newline))
     return done
 
@@ -171,13 +172,12 @@ def _append(file: Path, questions: dict[str, list[str]]) -> None:
 
 
 def _load(folder: Path, device: torch.device | str) -> "tuple[PreTrainedModel, PreTrainedTokenizerBase]":
-    """The model and its tokenizer, whole; no code but that of transformers."""
+    """Load the model and its tokenizer, without running code of the folder."""
     if not (folder / "config.json").is_file():
-        raise ModelFolderError(f"{folder} holds no config.json; give the folder of a T5 model that writes queries.")
+        raise ModelFolderError(f"{folder} has no config.json; give the folder of a T5 model that writes queries.")
     if not any(folder.glob("*.safetensors")):
         raise ModelFolderError(
-            f"{folder} holds no safetensors weights; save the model again with save_pretrained of a recent "
-            "transformers."
+            f"{folder} has no safetensors weights; save the model again with save_pretrained of a recent transformers."
         )
     transformers = import_transformers()
     with quiet(transformers):
@@ -188,7 +188,7 @@ def _load(folder: Path, device: torch.device | str) -> "tuple[PreTrainedModel, P
             tokenizer = transformers.AutoTokenizer.from_pretrained(
                 folder, local_files_only=True, trust_remote_code=False
             )
-        except Exception as error:  # whatever transformers makes of a folder that is damaged or of another kind
+        except Exception as error:  # transformers raises many kinds for a damaged folder
             reason = str(error).strip().partition("\n")[0]
             raise ModelFolderError(
                 f"{folder} cannot be read as a model that writes queries ({reason}); give the folder of a T5 model."
@@ -196,15 +196,14 @@ def _load(folder: Path, device: torch.device | str) -> "tuple[PreTrainedModel, P
     lacking = sorted(report["missing_keys"])
     if lacking:
         raise ModelFolderError(
-            f"{folder} lacks {len(lacking)} weights, such as {lacking[0]}, which would be random; give a T5 model with "
-            "its decoder."
+            f"{folder} lacks {len(lacking)} weights, such as {lacking[0]}; give a T5 model with its decoder."
         )
     return model.eval().to(device), tokenizer
 
 
 @contextmanager
 def _seeded(seed: int, device: torch.device) -> Iterator[None]:
-    """Seed what transformers draws from, which is the global state, and put that back as it was."""
+    """Seed the global generators, which transformers draws from, and restore their state afterwards."""
     others: Any = [] if device.type == "cpu" else range(torch.get_device_module(device.type).device_count())
     with torch.random.fork_rng(devices=others, device_type=device.type):
         torch.manual_seed(seed)

@@ -49,45 +49,45 @@ def test_ranks_are_those_of_the_formula(k1: float, b: float) -> None:
     questions = ["where is the cat?", "rain in the garden", "a dog and a cat, cat", "wool mat or plain"]
     for target in range(len(PASSAGES)):
         pairs = [(question, PASSAGES[target]) for question in questions]
-        collection = QuestionPassages.from_pairs(pairs, passages=PASSAGES)
+        data = QuestionPassages.from_pairs(pairs, passages=PASSAGES)
         expected = []
         for question in questions:
-            scores = naive_scores(question, list(collection.passages), k1, b)
+            scores = naive_scores(question, list(data.passages), k1, b)
             order = sorted(range(len(scores)), key=lambda row: (-round(scores[row], 12), row))
             expected.append(1 + order.index(0))  # the target came first
-        assert rank_with_bm25(collection, collection.train, k1=k1, b=b).tolist() == expected
+        assert rank_with_bm25(data, data.train, k1=k1, b=b).tolist() == expected
 
 
 def test_the_best_placed_right_passage_counts() -> None:
-    collection = QuestionPassages.from_pairs([("cat mat", "a dog"), ("cat mat", "the mat"), ("dog", "the mat")])
-    assert collection.train.pairs.tolist() == [[0, 0], [0, 1], [1, 1]]
-    assert rank_with_bm25(collection, collection.train).tolist() == [1, 2]
+    data = QuestionPassages.from_pairs([("cat mat", "a dog"), ("cat mat", "the mat"), ("dog", "the mat")])
+    assert data.train.pairs.tolist() == [[0, 0], [0, 1], [1, 1]]
+    assert rank_with_bm25(data, data.train).tolist() == [1, 2]
 
 
 def test_ties_stand_in_the_order_of_rows() -> None:
     passages = ["red fish", "blue fish", "gold fish", "birds"]
-    collection = QuestionPassages.from_pairs([("fish", passages[2]), ("??", passages[3])], passages=passages)
-    assert collection.passages == ("gold fish", "birds", "red fish", "blue fish")
-    assert rank_with_bm25(collection, collection.train).tolist() == [1, 2]  # nothing matches: the second of all
+    data = QuestionPassages.from_pairs([("fish", passages[2]), ("??", passages[3])], passages=passages)
+    assert data.passages == ("gold fish", "birds", "red fish", "blue fish")
+    assert rank_with_bm25(data, data.train).tolist() == [1, 2]  # nothing matches: the second of all
     fish = QuestionPassages.from_pairs([("x", passages[0]), ("fish", passages[2])], passages=passages)
     assert rank_with_bm25(fish, fish.train.select([1])).tolist() == [2]
 
 
 def test_a_copy_of_a_word_is_not_beaten_by_a_longer_passage() -> None:
-    collection = QuestionPassages.from_pairs([("cat", "cat")], passages=PASSAGES)
-    assert rank_with_bm25(collection, collection.train).dtype == torch.int64
-    assert rank_with_bm25(collection, collection.train).tolist() == [1]
+    data = QuestionPassages.from_pairs([("cat", "cat")], passages=PASSAGES)
+    assert rank_with_bm25(data, data.train).dtype == torch.int64
+    assert rank_with_bm25(data, data.train).tolist() == [1]
 
 
 def test_what_cannot_be_ranked() -> None:
-    collection = QuestionPassages.from_pairs([("cat?", "cat"), ("dog?", "dog")])
+    data = QuestionPassages.from_pairs([("cat?", "cat"), ("dog?", "dog")])
     small = QuestionPassages.from_pairs([("cat?", "cat")])
     with pytest.raises(InvalidInputError, match="name passage row 1 but pairs has 1 passages"):
-        rank_with_bm25(small, collection.train)
+        rank_with_bm25(small, data.train)
     with pytest.raises(InvalidInputError, match="k1 is 0"):
-        rank_with_bm25(collection, collection.train, k1=0)
+        rank_with_bm25(data, data.train, k1=0)
     with pytest.raises(InvalidInputError, match=r"b is 1\.5"):
-        rank_with_bm25(collection, collection.train, b=1.5)
+        rank_with_bm25(data, data.train, b=1.5)
     wordless = QuestionPassages.from_pairs([("cat?", "the a !")])
     with pytest.raises(InvalidInputError, match="no passage of pairs has a word"):
         rank_with_bm25(wordless, wordless.train)
@@ -102,16 +102,16 @@ def test_without_the_extra(monkeypatch: pytest.MonkeyPatch) -> None:
         return real(name, *others)  # type: ignore[arg-type]
 
     monkeypatch.setattr(builtins, "__import__", refuse)
-    collection = QuestionPassages.from_pairs([("cat?", "cat")])
+    data = QuestionPassages.from_pairs([("cat?", "cat")])
     with pytest.raises(MissingExtraError, match=r"bm25s is not installed; pip install 'railsearch\[text\]'"):
-        rank_with_bm25(collection, collection.train)
+        rank_with_bm25(data, data.train)
 
 
 @pytest.mark.data
 @pytest.mark.slow
 def test_insuranceqa_validation_as_measured() -> None:
     archive = shared_file("insuranceqa-en.tar.xz")
-    collection = read_insuranceqa(archive)
-    assert collection.validation is not None
-    found = summarize(rank_with_bm25(collection, collection.validation), ks=(1, 10, 100))
+    data = read_insuranceqa(archive)
+    assert data.validation is not None
+    found = summarize(rank_with_bm25(data, data.validation), ks=(1, 10, 100))
     assert found == pytest.approx({"HR@1": 0.199, "HR@10": 0.463, "HR@100": 0.7065, "MRR": 0.28798}, abs=1e-5)
