@@ -1,7 +1,9 @@
 """Index and strategies against brute force over fp64 scores, with ids, exclusions and bad input."""
 
 import copy
+import pickle
 import threading
+from collections.abc import Callable
 from pathlib import Path
 
 import numpy as np
@@ -225,7 +227,7 @@ NAN = float("nan")
         (torch.zeros(3, 6), [4, 9, 4], "ids holds 4 more than once, at rows 0 and 2"),
         (torch.zeros(3, 6), [4, -9, 4], "ids holds -9 at row 1; ids must be 0 or greater"),
         (torch.zeros(3, 6), [1.0, 2.0, 3.0], "give integers"),
-        (torch.zeros(1, 6), np.array([2**63], dtype=np.uint64), "must fit into int64"),
+        (torch.zeros(1, 6), np.array([2**63], dtype=np.uint64), "but the largest id is 9223372036854775807"),
     ],
 )
 def test_bad_corpus(items: torch.Tensor, ids: object, message: str) -> None:
@@ -489,3 +491,26 @@ def test_wrong_paths() -> None:
     for path in (5, "", None):
         with pytest.raises(InvalidInputError, match="give the name of a folder"):
             Index.open(path)
+
+
+@pytest.mark.parametrize("call", [pickle.dumps, copy.copy, copy.deepcopy], ids=["pickle", "copy", "deepcopy"])
+def test_an_index_is_neither_pickled_nor_copied(call: Callable[[Index], object], tmp_path: Path) -> None:
+    kept = Index.build(DotProduct(dim=2), torch.eye(2), path=tmp_path / "index")
+    with pytest.raises(InvalidInputError, match=rf"nor copied; pass its path '{tmp_path}/index', and open"):
+        call(kept)
+    with pytest.raises(InvalidInputError, match=r"neither pickled nor copied; build it with a path, and open"):
+        call(Index.build(DotProduct(dim=2), torch.eye(2)))
+
+
+@pytest.mark.parametrize("ids", [[2**63, 1], [2**64, 1], [-1, 2**63], np.array([1, 2**63], dtype=np.uint64)], ids=str)
+def test_ids_that_do_not_fit(ids: object) -> None:
+    with pytest.raises(InvalidInputError, match=r"holds \d{19,20} but the largest id is 9223372036854775807"):
+        Index.build(DotProduct(dim=2), torch.eye(2), ids)
+    index = Index.build(DotProduct(dim=2), torch.eye(2))
+    for call in (
+        lambda: index.remove(ids),
+        lambda: index.search(torch.eye(2), 1, exclude=[ids, []]),
+        lambda: index.search(torch.eye(2), 1, allow=ids),
+    ):
+        with pytest.raises(InvalidInputError, match=r"but the largest id is 9223372036854775807"):
+            call()

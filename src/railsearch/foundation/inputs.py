@@ -49,6 +49,8 @@ def as_tensor(values: ArrayLike, name: str) -> Tensor:
         raise InvalidInputError(f"{name} is not an array of numbers ({error}); give rows of equal length.") from error
     if array.dtype.kind not in "fiu" or array.dtype.itemsize > 8:
         raise InvalidInputError(f"{name} holds {array.dtype} values; give an array or tensor of numbers.")
+    if array.dtype.kind == "u" and array.dtype.itemsize == 8 and array.dtype.isnative:
+        array = array.view(np.dtype("u8"))  # numpy has two types of this size, of which torch knows one
     if not array.dtype.isnative or any(stride < 0 for stride in array.strides):
         array = np.ascontiguousarray(array.astype(array.dtype.newbyteorder("=")))
     if array.flags.writeable:
@@ -106,15 +108,31 @@ def is_finite(tensor: Tensor) -> bool:
 
 
 def as_integers(values: ArrayLike, *, name: str) -> Tensor:
-    """Give the values as int64, refusing floats, which would lose large ids silently."""
-    tensor = as_tensor(values, name)
+    """Return the values as int64; refuse floats, in which large ids would lose their last digits."""
+    try:
+        tensor = as_tensor(values, name)
+    except InvalidInputError:
+        _check_range(values, name)
+        raise
     if tensor.numel() == 0:
         return tensor.to(torch.int64)
     if tensor.is_floating_point() or tensor.dtype == torch.bool:
+        _check_range(values, name)
         raise InvalidInputError(f"{name} holds {tensor.dtype} values; give integers.")
     if tensor.dtype == torch.uint64 and bool((tensor.view(torch.int64) < 0).any()):
-        raise InvalidInputError(f"{name} holds a value above {2**63 - 1}; ids must fit into int64.")
+        _check_range(tensor.tolist(), name)
     return tensor.to(torch.int64)
+
+
+def _check_range(values: object, name: str) -> None:
+    """Refuse a list with integers beyond int64, which numpy reads as floats or objects."""
+    pending = [values]
+    while pending:
+        value = pending.pop()
+        if isinstance(value, (list, tuple)):
+            pending += reversed(value)
+        elif isinstance(value, int) and not -(2**63) <= value < 2**63:
+            raise InvalidInputError(f"{name} holds {value} but the largest id is {2**63 - 1}; give smaller ids.")
 
 
 def is_mask(values: ArrayLike) -> bool:

@@ -111,8 +111,12 @@ class Index:
     def open(cls, path: str | Path, *, version: int | None = None, engine: Engine | None = None) -> Self:
         """Open an index folder for reading and writing, and check every byte of it.
 
-        Items are mapped into memory: processes that open the same index share it. The version that was opened stays
-        as it is, whatever others commit; `refresh` moves on.
+        Items are mapped into memory, so processes that open the same index share it. The version that was opened
+        does not change when others commit; `refresh` moves on to the newest.
+
+        Never truncate or overwrite a file of an index that is open, for example with rsync --inplace: the operating
+        system kills a process that reads a mapped file beyond its end (SIGBUS). `refresh`, `verify` and all changes
+        check the sizes of the files first, but a search cannot. Removing or replacing files does no harm.
 
         Args:
             path: a folder that `build` made.
@@ -189,7 +193,7 @@ class Index:
         self.close()
 
     def __reduce__(self) -> NoReturn:
-        where = "save it" if self.path is None else f"pass its path {str(self.path)!r}"
+        where = "build it with a path" if self.path is None else f"pass its path {str(self.path)!r}"
         raise InvalidInputError(
             f"an Index can be neither pickled nor copied; {where}, and open it there with Index.open(path)."
         )

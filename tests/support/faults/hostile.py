@@ -77,7 +77,13 @@ def run(folder: Path, choice: random.Random, number: int) -> dict[str, str | int
     if sorted((file.name, file.read_bytes()) for file in (work / "canaries").iterdir()) != canaries:
         outcome, message = "touched", kind
     shutil.rmtree(work)
-    return {"number": number, "what": "model" if is_model else "index", "kind": kind, "outcome": outcome, "message": message}
+    return {
+        "number": number,
+        "what": "model" if is_model else "index",
+        "kind": kind,
+        "outcome": outcome,
+        "message": message,
+    }
 
 
 def check_model(path: Path) -> None:

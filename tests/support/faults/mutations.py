@@ -18,8 +18,9 @@ from railsearch.index.storage.manifest import seal
 
 JUNK = [
     None, True, False, 0, 1, -1, 2, 3, 7, 2**31, 2**63, 2**70, -(2**63), 0.0, -0.0, 0.5, 1e-300, 1e308, float("nan"),
-    float("inf"), -float("inf"), "", "x", "../x", "/etc/passwd", "segments/../../canary", "\0", "a" * 10_000, "F16", "F64",
-    "I64", "BF16", "F32", "fp16", "bf16", "fp32", [], {}, [[]], [0], {"x": None}, [1, 2, 3], "Average(n=1)", "0" * 64, "0" * 32,
+    float("inf"), -float("inf"), "", "x", "../x", "/etc/passwd", "segments/../../canary", "\0", "a" * 10_000, "F16",
+    "F64", "I64", "BF16", "F32", "fp16", "bf16", "fp32", [], {}, [[]], [0], {"x": None}, [1, 2, 3],
+    "Average(n=1)", "0" * 64, "0" * 32,
 ]  # fmt: skip
 
 
@@ -65,10 +66,14 @@ class Resealed:
         if isinstance(value, bool) or value is None or choice.random() < 0.4:
             return copy.deepcopy(choice.choice(JUNK))
         if isinstance(value, (int, float)):
-            return choice.choice([value + 1, value - 1, value * 2, -value, value * 1.0001, value * 10**12, value // 2, str(value)])
+            return choice.choice(
+                [value + 1, value - 1, value * 2, -value, value * 1.0001, value * 10**12, value // 2, str(value)]
+            )
         if isinstance(value, str) and value:
             place = choice.randrange(len(value))
-            return choice.choice([value[:place], value + value, value[:place] + "0" + value[place + 1 :], value.upper()])
+            return choice.choice(
+                [value[:place], value + value, value[:place] + "0" + value[place + 1 :], value.upper()]
+            )
         return copy.deepcopy(choice.choice(JUNK))
 
     def mutate_header(self, file: Path) -> None:
@@ -139,7 +144,9 @@ def mutate_index(folder: Resealed) -> str:
     manifest = choice.choice([*manifests, *[manifests[-1]] * 4])
     body = json.loads((path / manifest).read_text().partition("\n")[2])
     files = sorted(name for name in body["files"] if name.endswith(".safetensors"))
-    kind = choice.choice(["manifest"] * 4 + ["header"] * 3 + ["values", "values", "config", "config", "pointer", "kind", "sealed"])
+    kind = choice.choice(
+        ["manifest"] * 4 + ["header"] * 3 + ["values", "values", "config", "config", "pointer", "kind", "sealed"]
+    )
     if kind == "manifest":
         body = folder.mutate_json(body)
     elif kind == "header":
@@ -157,7 +164,16 @@ def mutate_index(folder: Resealed) -> str:
         (path / "CURRENT").write_bytes(seal(json.dumps(folder.mutate_json({"version": body["version"]}))))
         return kind
     elif kind == "sealed":
-        text = folder.choice.choice(["[" * 100_000, "[]", "NaN", "", '{"version": 1e999}', "\ud800".encode("utf-8", "surrogatepass").decode("latin1")])
+        text = folder.choice.choice(
+            [
+                "[" * 100_000,
+                "[]",
+                "NaN",
+                "",
+                '{"version": 1e999}',
+                "\ud800".encode("utf-8", "surrogatepass").decode("latin1"),
+            ]
+        )
         (path / folder.choice.choice([manifest, "CURRENT"])).write_bytes(
             hashlib.sha256(text.encode()).hexdigest().encode() + b"\n" + text.encode()
         )

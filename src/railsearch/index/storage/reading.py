@@ -10,6 +10,7 @@ from typing import TypeVar
 from railsearch.folders.similarity_folder import load_similarity
 from railsearch.foundation.errors import FingerprintError, IndexFolderError, ModelFolderError, RailsearchError
 from railsearch.foundation.files import FileEntry
+from railsearch.foundation.inputs import is_finite
 from railsearch.foundation.safe_files import describe_inside, size_inside
 from railsearch.index.building import one_item, prepare_similarity
 from railsearch.index.segment import Segment
@@ -164,11 +165,17 @@ def _reusable(known: Snapshot | None, manifest: Manifest) -> dict[str, _Opened]:
 
 def _read_similarity(folder: Path, manifest: Manifest) -> Similarity:
     try:
-        return prepare_similarity(load_similarity(folder / SIMILARITY, expected_fingerprint=manifest.fingerprint))
+        similarity = load_similarity(folder / SIMILARITY, expected_fingerprint=manifest.fingerprint)
     except FingerprintError:
         raise
     except ModelFolderError as error:
         raise IndexFolderError(str(error)) from error
+    for name, tensor in similarity.state_dict().items():
+        if not is_finite(tensor):
+            raise IndexFolderError(
+                f"{folder / SIMILARITY} has NaN or infinite weights in {name}; restore the folder from a copy."
+            )
+    return prepare_similarity(similarity)
 
 
 def _item_form(folder: Path, similarity: Similarity, manifest: Manifest) -> ItemForm:
