@@ -85,7 +85,10 @@ def read_open(descriptor: int, path: Path, *, largest: int = SMALL_FILE) -> byte
     size = os.fstat(descriptor).st_size
     if size > largest:
         raise OSError(errno.EFBIG, f"it has {size} bytes but {largest} are allowed", str(path))
-    return os.pread(descriptor, size, 0)
+    content = bytearray()
+    while piece := os.pread(descriptor, size - len(content), len(content)):  # a read may return less than asked for
+        content += piece
+    return bytes(content)
 
 
 def describe_inside(folder: Path, name: str, *, expected_size: int) -> FileEntry:

@@ -239,8 +239,16 @@ class Contents:
                     f"version {self.version} was opened but the newest is {writer.base.version}; only that can be "
                     "changed: call refresh() first."
                 )
-            writer.commit(change(writer.segments, writer.keep), tuned={**writer.base.tuned, **tuned})
-        self._take(self._store.read(known=self._snapshot))
+            manifest = writer.commit(change(writer.segments, writer.keep), tuned={**writer.base.tuned, **tuned})
+        try:
+            self._take(self._store.read(known=self._snapshot))
+        except (OSError, IndexFolderError) as error:
+            if not isinstance(error, OSError) and not isinstance(error.__cause__, OSError):
+                raise
+            raise StorageError(
+                f"version {manifest.version} of {self._store.path} is in place, but cannot be read now ({error}); "
+                "check the disk, and call refresh() to go on."
+            ) from error
 
     def _take(self, snapshot: Snapshot) -> bool:
         """Search a snapshot from now on; return whether it differs from the one before.

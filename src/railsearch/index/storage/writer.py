@@ -53,7 +53,7 @@ class Writer:
                 with new_file(folder / CURRENT) as written:
                     written.write_bytes(pointer(manifest.version))
             except OSError as error:
-                if not self.base.version or current_version(folder) != manifest.version:
+                if not self.base.version or not _may_be_current(folder, manifest.version):
                     raise
                 raise StorageError(
                     f"version {manifest.version} of {folder} is in place, but may not survive a power failure "
@@ -112,6 +112,14 @@ def storage_errors(folder: Path) -> Iterator[None]:
             f"{folder} cannot be written ({error.strerror}: {error.filename or 'a file'}); {remedy} and try again. "
             "The version before is unchanged."
         ) from error
+
+
+def _may_be_current(folder: Path, version: int) -> bool:
+    """Return whether CURRENT names this version, or cannot be read."""
+    try:
+        return current_version(folder) == version
+    except IndexFolderError:
+        return True
 
 
 def _entry(segment: Segment, tombstones: str | None) -> SegmentEntry:
