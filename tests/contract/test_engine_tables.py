@@ -1,8 +1,12 @@
 """Tables that are kept with an index folder: the next process opens them, and nothing depends on them."""
 
 import shutil
+import subprocess
+import sys
+from dataclasses import dataclass
 from pathlib import Path
 
+import numpy as np
 import pytest
 import torch
 from torch import Tensor
@@ -10,6 +14,7 @@ from torch import Tensor
 from railsearch import Average, BruteForce, DotProduct, Faiss, Flat, Index, PerComponent
 from railsearch.foundation.errors import EngineError
 from railsearch.index.engines import Table
+from tests.support.engines import AtMost, AtMostTable
 from tests.support.search_worlds import make_world
 
 KINDS = ["hnsw", "ivf", "sq8"]
@@ -164,6 +169,46 @@ def test_an_engine_that_fails_names_itself(tmp_path: Path, monkeypatch: pytest.M
     with pytest.raises(EngineError, match=r"Faiss\('hnsw', links=32\) failed to build a table .*out of luck"):
         index.search(queries, 5, Average(40))
     assert bool(index.search(queries, 5, BruteForce()).is_exact.all())  # needs no table
+
+
+def test_an_engine_that_is_not_available_is_refused_at_once(tmp_path: Path) -> None:
+    @dataclass(frozen=True)
+    class Remote(AtMost):
+        def check_available(self, dim: int | None = None) -> None:
+            if dim is not None and dim > 4:
+                raise EngineError(f"dim is {dim} but this server takes 4; use fewer dimensions.")
+            if self.max_n == 1:
+                raise ConnectionError("nobody there")
+
+        def build(self, name: str, vectors: Tensor) -> AtMostTable:
+            raise AssertionError("the check must build nothing")
+
+    with pytest.raises(EngineError, match="dim is 8 but this server takes 4"):
+        Index.build(DotProduct(dim=8), torch.ones(3, 8), engine=Remote(None))
+    with pytest.raises(EngineError, match=r"AtMost\(1\) failed to say whether it is available .*nobody there"):
+        Index.build(DotProduct(dim=2), torch.ones(3, 2), engine=Remote(1))
+    Index.build(DotProduct(dim=8), torch.ones(3, 8), path=tmp_path / "index")
+    with pytest.raises(EngineError, match="dim is 8 but this server takes 4"):
+        Index.open(tmp_path / "index", engine=Remote(None))
+
+
+@pytest.mark.slow
+def test_another_process_opens_what_this_one_has_built(tmp_path: Path) -> None:
+    """Count builds in a process of its own, in which nothing of this one is left in memory."""
+    queries = build_index(tmp_path / "index")
+    expected = Index.open(tmp_path / "index", engine=Faiss("hnsw")).search(queries, 5, Average(40))
+    program = (
+        "import sys, numpy, torch\n"
+        "from railsearch import Average, Faiss, Index\n"
+        "def fail(*arguments): raise AssertionError('it builds')\n"
+        "Faiss.build = fail\n"
+        "queries = torch.from_numpy(numpy.load(sys.argv[2]))\n"
+        "print(Index.open(sys.argv[1], engine=Faiss('hnsw')).search(queries, 5, Average(40)).ids.tolist())\n"
+    )
+    np.save(tmp_path / "queries.npy", queries.numpy())
+    command = [sys.executable, "-c", program, str(tmp_path / "index"), str(tmp_path / "queries.npy")]
+    done = subprocess.run(command, capture_output=True, text=True, check=False)
+    assert done.stdout.strip() == str(expected.ids.tolist()), done.stderr
 
 
 def test_a_tuned_strategy_is_kept_under_the_key_of_the_engine(tmp_path: Path) -> None:

@@ -6,6 +6,7 @@ from typing import Annotated
 import typer
 
 from railsearch.index import Engine, parse_engine
+from railsearch.index.engines import ensure_available
 
 Json = Annotated[bool, typer.Option("--json", help="Print one JSON object instead of text.")]
 IndexFolder = Annotated[Path, typer.Argument(help="The index folder.", show_default=False)]
@@ -38,8 +39,4 @@ EngineText = Annotated[
 
 def chosen_engine(text: str | None) -> Engine | None:
     """Read the engine that a command was given, and check that it is available here."""
-    if text is None:
-        return None
-    engine = parse_engine(text)
-    engine.check_available()
-    return engine
+    return None if text is None else ensure_available(parse_engine(text))

@@ -17,7 +17,7 @@ from railsearch.foundation.results import ItemBatch, ItemBatches
 from railsearch.index.building import Items, SeenIds, SegmentBuilder, prepare_similarity
 from railsearch.index.changes import Keep, compacted, with_added, without_ids
 from railsearch.index.corpus import Corpus, Precision
-from railsearch.index.engines import Engine, check_choice
+from railsearch.index.engines import Engine, ensure_available
 from railsearch.index.metadata import fit_columns
 from railsearch.index.segment import Segment
 from railsearch.index.storage import Snapshot, Store
@@ -68,7 +68,7 @@ class Contents:
         """Build in memory, or in a folder that is complete or missing."""
         check_similarity(similarity)
         if engine is not None:
-            check_choice(engine).check_available(similarity.component_dim)
+            ensure_available(engine, similarity.component_dim)
         source = _checked_source(source)
         if path is not None:
             fingerprint(similarity)  # can it be saved at all?
@@ -98,11 +98,11 @@ class Contents:
     def open(cls, path: Path, *, version: int | None = None, engine: Engine | None = None) -> "Contents":
         """Open a version of a folder, the newest if none is named."""
         if engine is not None:
-            check_choice(engine).check_available()
+            ensure_available(engine)
         store = Store(path)
         snapshot = store.read(version)
         if engine is not None:
-            engine.check_available(snapshot.similarity.component_dim)
+            ensure_available(engine, snapshot.similarity.component_dim)
         return cls(
             corpus=Corpus.build(snapshot.similarity, snapshot.segments, engine),
             models=snapshot.manifest.models,

@@ -3,7 +3,7 @@
 from railsearch.index.engines.contract import NO_ROW, Engine, Nearest, Table
 from railsearch.index.engines.faiss import Faiss, FaissKind
 from railsearch.index.engines.flat import Flat, FlatTable
-from railsearch.index.engines.registry import check_choice, parse_engine, register_engine
+from railsearch.index.engines.registry import check_choice, ensure_available, parse_engine, register_engine
 from railsearch.index.engines.tables import Tables, TableStore
 
 __all__ = [
@@ -18,6 +18,7 @@ __all__ = [
     "TableStore",
     "Tables",
     "check_choice",
+    "ensure_available",
     "parse_engine",
     "register_engine",
 ]

@@ -9,6 +9,7 @@ from railsearch.foundation.errors import InvalidInputError
 from railsearch.index.engines.contract import Engine
 from railsearch.index.engines.faiss import Faiss
 from railsearch.index.engines.flat import Flat
+from railsearch.index.engines.guarded import blaming
 
 Kind = TypeVar("Kind", bound=type[Engine])
 
@@ -78,11 +79,25 @@ def check_choice(engine: object) -> Engine:
     return engine
 
 
+def ensure_available(engine: object, dim: int | None = None) -> Engine:
+    """Check that the value is an engine and can build tables of vectors of this dimension here; return it."""
+    checked = check_choice(engine)
+    with blaming(checked, "say whether it is available"):
+        checked.check_available(dim)
+    return checked
+
+
 def missing_members(engine: object) -> list[str]:
     """Return the members of the contract that an engine, or its class, lacks."""
     fields = set(getattr(engine, "__dataclass_fields__", ()))
     members = [name for name in vars(Engine) if not name.startswith("_")]
-    return [name for name in members if name not in fields and not hasattr(engine, name)]
+    methods = {"check_available", "build", "open"}
+    return [
+        name
+        for name in members
+        if name not in fields
+        and not (callable(getattr(engine, name, None)) if name in methods else hasattr(engine, name))
+    ]
 
 
 def _settings(kind: type, arguments: str, text: str) -> dict[str, str | int | float | bool | None]:

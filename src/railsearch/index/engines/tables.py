@@ -1,6 +1,7 @@
 """The tables of one segment: each is opened or built once, the first time that a search needs it."""
 
 import logging
+import os
 import threading
 import weakref
 from typing import Protocol
@@ -41,7 +42,9 @@ class Tables:
     def get(self, engine: Engine, name: str, vectors: Tensor) -> Table:
         """Return the table of vectors (N, d) that has this name."""
         with self._lock:
-            slot = self._slots.setdefault((engine, name), _Slot())
+            slot = self._slots.get((engine, name))
+            if slot is None or slot.is_abandoned:
+                slot = self._slots[engine, name] = _Slot()
         with slot.lock:
             if slot.table is None:
                 slot.table = GuardedTable(engine, self._open_or_build(engine, name, vectors), len(vectors))
@@ -81,6 +84,12 @@ class _Slot:
     def __init__(self) -> None:
         self.lock = threading.Lock()
         self.table: Table | None = None
+        self._process = os.getpid()
+
+    @property
+    def is_abandoned(self) -> bool:
+        """Whether this process was forked while a thread of its parent, which does not run here, built the table."""
+        return self.table is None and self._process != os.getpid()
 
 
 def _close_all(slots: dict[tuple[Engine, str], _Slot]) -> None:

@@ -94,6 +94,12 @@ def test_what_is_not_an_engine() -> None:
             check_choice(wrong)
     assert check_choice(AtMost(3)) == AtMost(3)
 
+    class WithoutOpen(AtMost):
+        open = None
+
+    with pytest.raises(InvalidInputError, match="which lacks open; see"):
+        check_choice(WithoutOpen(3))
+
 
 @pytest.mark.parametrize("settings", [{"effort": 10**30}, {"links": 10**6}, {"effort": True}, {"effort": "64"}])
 def test_absurd_settings_of_faiss(settings: dict[str, int]) -> None:

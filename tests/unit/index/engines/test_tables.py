@@ -2,6 +2,7 @@
 
 import gc
 import logging
+import os
 import threading
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
@@ -88,6 +89,19 @@ def test_a_build_that_fails_is_tried_again() -> None:
     with pytest.raises(InvalidInputError, match="not so"):
         tables.get(engine, "a", torch.ones(3, 2))
     assert tables.get(engine, "a", torch.ones(3, 2)).best(torch.ones(1, 1, 2), 2, None).rows.tolist() == [[[0, 1]]]
+
+
+def test_a_forked_child_does_not_wait_for_a_build_of_its_parent(monkeypatch: pytest.MonkeyPatch) -> None:
+    tables, vectors = Tables(), torch.ones(3, 2)
+    engine = Watched(None, barrier=threading.Barrier(2))
+    parent = threading.Thread(target=tables.get, args=(engine, "a", vectors))
+    parent.start()
+    while not engine.events:  # the build has begun, and waits for the second
+        parent.join(timeout=0.001)
+    monkeypatch.setattr(os, "getpid", lambda: -1)
+    tables.get(engine, "a", vectors)
+    parent.join(timeout=20)
+    assert engine.events == ["a", "a"]
 
 
 def test_tables_are_closed_and_built_again() -> None:
