@@ -258,7 +258,7 @@ def test_divergence_in_the_last_step_is_noticed(validation_pairs: list | None) -
     ("options", "message"),
     [
         ({"seed": -1}, "seed is -1"),
-        ({"seed": 2**70}, "give a whole number <="),
+        ({"seed": 2**70}, "ask for seed <="),
         ({"seed": None}, "seed is None"),
         ({"learning_rate": "1"}, "learning_rate is '1'; give a number"),
         ({"epochs": 0}, "epochs is 0; ask for epochs >= 1"),

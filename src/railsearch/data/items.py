@@ -25,9 +25,9 @@ def read_array(path: str | Path) -> npt.NDArray[np.generic]:
         raise InvalidInputError(f"{file} is no .npy file; save the array with numpy.save.")
     try:
         return np.load(file, mmap_mode="r", allow_pickle=False)  # type: ignore[no-any-return]
-    except (OSError, ValueError, EOFError) as error:
+    except (OSError, ValueError, EOFError, OverflowError, MemoryError) as error:
         raise InvalidInputError(
-            f"{file} cannot be read as an array ({error}); save it anew with numpy.save(path, array)."
+            f"{file} cannot be read as an array ({error}); save it again with numpy.save(path, array)."
         ) from error
 
 

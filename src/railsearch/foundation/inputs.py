@@ -1,4 +1,4 @@
-"""Turns what users bring (arrays, tensors, lists) into checked tensors, or says what is wrong with it."""
+"""Checks of arguments: arrays, tensors and lists become tensors, and every error names the argument."""
 
 import os
 import threading
@@ -30,19 +30,23 @@ ArrayLike: TypeAlias = Tensor | npt.ArrayLike
 
 LARGEST_VALUE = 1e6
 """Embeddings are usually near 1. Beyond this, squares of squares no longer fit into fp32, and scores turn to noise."""
-LARGEST_SEED = 2**63 - 1
+LARGEST_INTEGER = 2**63 - 1
+"""The largest id, count and seed: what int64 can hold."""
+LARGEST_SEED = LARGEST_INTEGER
+
+SHOWN_DIGITS = 40
 
 _warning_filters = threading.Lock()
 
 
 def as_tensor(values: ArrayLike, name: str) -> Tensor:
-    """Give the values as a tensor of numbers, sharing memory where that is possible."""
+    """Return the values as a tensor of numbers, which shares their memory if possible."""
     if isinstance(values, Tensor):
         if values.layout is not torch.strided or values.is_complex():
             raise InvalidInputError(f"{name} is a {values.layout} tensor of {values.dtype}; give a dense, real one.")
         return values.detach()
     if isinstance(values, np.ma.MaskedArray):
-        raise InvalidInputError(f"{name} is a masked array; fill or drop what is masked first.")
+        raise InvalidInputError(f"{name} is a masked array; fill or drop the masked values first.")
     try:
         array = np.asarray(values)
     except (ValueError, TypeError, RuntimeError) as error:
@@ -56,13 +60,13 @@ def as_tensor(values: ArrayLike, name: str) -> Tensor:
     if array.flags.writeable:
         return torch.from_numpy(array)
     with _warning_filters, warnings.catch_warnings():
-        # A read-only array (a memory map, say) is fine here: nothing in railsearch writes to its inputs.
+        # A read-only array, such as a memory map, is fine here: railsearch never writes to its inputs.
         warnings.filterwarnings("ignore", message="The given NumPy array is not writable")
         return torch.from_numpy(array)
 
 
 def as_embeddings(values: ArrayLike, *, name: str, shape: tuple[int, ...]) -> Tensor:
-    """Check that the values are finite floats of a sane size, one row of the given shape each."""
+    """Check that the values are finite floats of a usual size, in rows of the given shape."""
     tensor = as_tensor(values, name)
     if not tensor.is_floating_point():
         raise InvalidInputError(f"{name} holds {tensor.dtype} values; give floating-point embeddings.")
@@ -103,7 +107,7 @@ def check_finite(tensor: Tensor, *, name: str) -> None:
 
 
 def is_finite(tensor: Tensor) -> bool:
-    """Whether every value is finite; NaN and infinity both show in the extremes."""
+    """Return whether every value is finite; NaN and infinity both show in the extremes."""
     return tensor.numel() == 0 or bool(torch.isfinite(torch.stack(torch.aminmax(tensor.detach()))).all())
 
 
@@ -136,7 +140,7 @@ def _check_range(values: object, name: str) -> None:
 
 
 def is_mask(values: ArrayLike) -> bool:
-    """Whether the values are true or false, one each, and not numbers."""
+    """Return whether the values are a mask of true and false, and not numbers."""
     if isinstance(values, Tensor):
         return values.dtype == torch.bool
     if isinstance(values, np.ma.MaskedArray):
@@ -144,11 +148,11 @@ def is_mask(values: ArrayLike) -> bool:
     try:
         return np.asarray(values).dtype == np.bool_
     except (ValueError, TypeError, RuntimeError):
-        return False  # whatever it is, as_integers says what is wrong with it
+        return False  # as_integers says what is wrong with it
 
 
 def as_ids(ids: ArrayLike, *, count: int) -> Tensor:
-    """Check item ids: one for each of `count` items, integers, not negative, no two alike; a copy."""
+    """Check item ids, and return a copy: one for each of `count` items, integers, not negative, no two equal."""
     tensor = as_integers(ids, name="ids").cpu().clone()
     if tuple(tensor.shape) != (count,):
         raise InvalidInputError(
@@ -169,7 +173,7 @@ def as_ids(ids: ArrayLike, *, count: int) -> Tensor:
 
 
 def as_user_ids(user_ids: ArrayLike, *, count: int) -> Tensor:
-    """Check user ids: one integer for each of `count` queries; a negative one stands for an unknown user."""
+    """Check user ids: one integer for each of `count` queries; unknown users have a negative id."""
     tensor = as_integers(user_ids, name="user_ids")
     if tuple(tensor.shape) != (count,):
         raise InvalidInputError(
@@ -183,7 +187,7 @@ def as_id_lists(lists: ArrayLike | Sequence[object], *, name: str, count: int) -
     is_flat = isinstance(lists, (Tensor, np.ndarray)) and lists.ndim == 0
     if is_flat or isinstance(lists, (str, bytes, dict, set, frozenset)) or not hasattr(lists, "__len__"):
         raise InvalidInputError(f"{name} is a {type(lists).__name__}; give one list of ids for each query.")
-    by_query: Sequence[object] = lists  # type: ignore[assignment]  # anything with a length can be gone through
+    by_query: Sequence[object] = lists  # type: ignore[assignment]  # anything with a length can be iterated
     if len(by_query) != count:
         raise InvalidInputError(
             f"{name} has {len(by_query)} lists but there are {count} queries; give one list of ids for each query."
@@ -200,14 +204,14 @@ def as_id_lists(lists: ArrayLike | Sequence[object], *, name: str, count: int) -
 
 
 def as_path(path: object) -> Path:
-    """Check that the value names a file or folder, and give it whole."""
-    if not isinstance(path, (str, os.PathLike)) or not str(path):
+    """Check that the value names a file or folder, and return its absolute path."""
+    if not isinstance(path, (str, os.PathLike)) or not str(path) or "\0" in str(path):
         raise InvalidInputError(f"path is {path!r}; give the name of a folder.")
     return Path(path).resolve()
 
 
 def as_choice(choices: type[Choice], value: str, *, name: str) -> Choice:
-    """Give the member of a closed choice, or list the members."""
+    """Return the member of a closed choice; an error lists the members."""
     try:
         return choices(value)
     except ValueError:
@@ -221,15 +225,14 @@ def check_count(value: object, *, name: str, minimum: int = 1) -> int:
         raise InvalidInputError(f"{name} is {value!r}; give a whole number >= {minimum}.")
     if value < minimum:
         raise InvalidInputError(f"{name} is {value}; ask for {name} >= {minimum}.")
+    if value > LARGEST_INTEGER:
+        raise InvalidInputError(f"{name} is {_shown(value)}; ask for {name} <= {LARGEST_INTEGER}.")
     return int(value)
 
 
 def check_seed(value: object) -> int:
     """Check that the value can seed a generator."""
-    seed = check_count(value, name="seed", minimum=0)
-    if seed > LARGEST_SEED:
-        raise InvalidInputError(f"seed is {seed}; give a whole number <= {LARGEST_SEED}.")
-    return seed
+    return check_count(value, name="seed", minimum=0)
 
 
 def check_share(value: object, *, name: str) -> float:
@@ -259,4 +262,16 @@ def check_not_negative(value: object, *, name: str) -> float:
 def _as_number(value: object, *, name: str) -> float:
     if isinstance(value, bool) or not isinstance(value, (int, float, np.integer, np.floating)):
         raise InvalidInputError(f"{name} is {value!r}; give a number.")
-    return float(value)
+    try:
+        return float(value)
+    except OverflowError:
+        raise InvalidInputError(f"{name} is {_shown(value)}; give a number that fits into fp64.") from None
+
+
+def _shown(value: object) -> str:
+    """Return a number as text; Python refuses to print those of more than 4,300 digits."""
+    try:
+        text = str(value)
+    except ValueError:
+        return "a number of thousands of digits"
+    return text if len(text) <= SHOWN_DIGITS else f"{text[:SHOWN_DIGITS]}..."

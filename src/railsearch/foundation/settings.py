@@ -11,6 +11,7 @@ from railsearch.foundation.errors import InvalidInputError
 
 LARGEST_FILE = 2**20
 """Bytes of a recipe."""
+SHOWN_CHARACTERS = 80
 
 
 class Config(BaseModel):
@@ -102,5 +103,10 @@ def _explained(config: type[Config], error: ValidationError) -> str:
         elif isinstance(nested := context.get("error"), InvalidInputError):  # of a group within this one
             problems.append(f"{place}: {str(nested).removesuffix('.')}")
         else:
-            problems.append(f"{place} is {found['input']!r}: {found['msg'][0].lower()}{found['msg'][1:]}")
+            problems.append(f"{place} is {_shortened(found['input'])}: {found['msg'][0].lower()}{found['msg'][1:]}")
     return "; ".join(problems) + "."
+
+
+def _shortened(value: object) -> str:
+    text = repr(value)
+    return text if len(text) <= SHOWN_CHARACTERS else f"{text[:SHOWN_CHARACTERS]}..."
