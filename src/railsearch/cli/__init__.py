@@ -43,8 +43,10 @@ def _run() -> int:
     except OSError as error:
         name = f"{error.filename!r}: " if error.filename is not None else ""
         return _complain(f"error: {name}{error.strerror or error}.")
-    except MemoryError:
-        return _complain("error: there is not enough memory; choose smaller sizes.")
+    except (MemoryError, RuntimeError) as error:
+        if not isinstance(error, MemoryError) and "allocate memory" not in str(error):  # as torch says it
+            raise
+        return _complain("error: there is not enough memory for these sizes; choose smaller ones.")
     return 0
 
 

@@ -12,6 +12,10 @@ from railsearch.foundation.errors import InvalidInputError
 LARGEST_FILE = 2**20
 """Bytes of a recipe."""
 SHOWN_CHARACTERS = 80
+LARGEST_SIZE = 2**20
+"""No embedding, layer or history is wider or longer."""
+LARGEST_DEPTH = 1000
+"""No encoder has more blocks."""
 
 
 class Config(BaseModel):

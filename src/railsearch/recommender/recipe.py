@@ -9,7 +9,7 @@ from railsearch.data import Interactions, read_prepared
 from railsearch.encoders import HSTU, SASRec, SequenceEncoder
 from railsearch.foundation.errors import InvalidInputError
 from railsearch.foundation.inputs import LARGEST_SEED
-from railsearch.foundation.settings import Config
+from railsearch.foundation.settings import LARGEST_DEPTH, LARGEST_SIZE, Config
 from railsearch.similarity import CosineConfig, MixtureConfig, Similarity, SimilarityConfig, similarity_from
 from railsearch.training import TrainingConfig
 
@@ -33,8 +33,10 @@ class SplitConfig(Config):
 class SequenceConfig(Config):
     """Settings that all sequence encoders have."""
 
-    dim: int = Field(default=50, ge=1, description="D, the size of item embeddings and of outputs")
-    max_length: int = Field(default=200, ge=1, description="the longest history; of a longer one the last events count")
+    dim: int = Field(default=50, ge=1, le=LARGEST_SIZE, description="D, the size of item embeddings and of outputs")
+    max_length: int = Field(
+        default=200, ge=1, le=LARGEST_SIZE, description="the longest history; of a longer one the last events count"
+    )
     dropout: float = Field(default=0.2, ge=0, lt=1, description="share of values dropped while training")
     normalizes_output: bool | None = Field(
         default=None, description="layer-normalise outputs; by default unless the similarity is a cosine"
@@ -49,8 +51,8 @@ class SASRecConfig(SequenceConfig):
     """
 
     kind: Literal["sasrec"] = "sasrec"
-    num_blocks: int = Field(default=2, ge=1, description="blocks of attention and feed-forward")
-    num_heads: int = Field(default=1, ge=1, description="attention heads; must divide dim")
+    num_blocks: int = Field(default=2, ge=1, le=LARGEST_DEPTH, description="blocks of attention and feed-forward")
+    num_heads: int = Field(default=1, ge=1, le=LARGEST_SIZE, description="attention heads; must divide dim")
 
 
 class HSTUConfig(SequenceConfig):
@@ -61,9 +63,9 @@ class HSTUConfig(SequenceConfig):
     """
 
     kind: Literal["hstu"] = "hstu"
-    num_blocks: int = Field(default=8, ge=1, description="blocks")
-    num_heads: int = Field(default=2, ge=1, description="attention heads")
-    head_dim: int = Field(default=25, ge=1, description="size of queries, keys and values in one head")
+    num_blocks: int = Field(default=8, ge=1, le=LARGEST_DEPTH, description="blocks")
+    num_heads: int = Field(default=2, ge=1, le=LARGEST_SIZE, description="attention heads")
+    head_dim: int = Field(default=25, ge=1, le=LARGEST_SIZE, description="size of queries, keys and values in one head")
 
 
 EncoderConfig = Annotated[SASRecConfig | HSTUConfig, Field(discriminator="kind")]

@@ -6,7 +6,7 @@ from typing import Annotated, Literal, Self, TypeAlias
 from pydantic import ConfigDict, Discriminator, Field, Tag, model_validator
 
 from railsearch.foundation.errors import InvalidInputError
-from railsearch.foundation.settings import Config
+from railsearch.foundation.settings import LARGEST_SIZE, Config
 from railsearch.similarity.contract import ConfigValue, Similarity
 from railsearch.similarity.gate import GateActivation, GateInput
 from railsearch.similarity.projection import Projection
@@ -49,7 +49,7 @@ class GateConfig(Config):
     gate_inputs: tuple[GateInput, ...] = Field(
         default=tuple(GateInput), description="inputs of the gate, any of query, item, pair; none makes it uniform"
     )
-    gate_dim: int = Field(default=128, ge=1, description="hidden size of the gate's networks")
+    gate_dim: int = Field(default=128, ge=1, le=LARGEST_SIZE, description="hidden size of the gate's networks")
     gate_activation: GateActivation | None = Field(
         default=None, description="silu or identity before the softmax; by default identity if the only input is pair"
     )
@@ -64,12 +64,12 @@ class MixtureConfig(GateConfig):
     0.5
     """
 
-    num_query_components: int = Field(default=8, ge=1, description="Pq, the user component included")
-    num_item_components: int = Field(default=4, ge=1, description="Px")
-    component_dim: int = Field(default=32, ge=1, description="d, the size of one component")
+    num_query_components: int = Field(default=8, ge=1, le=LARGEST_SIZE, description="Pq, the user component included")
+    num_item_components: int = Field(default=4, ge=1, le=LARGEST_SIZE, description="Px")
+    component_dim: int = Field(default=32, ge=1, le=LARGEST_SIZE, description="d, the size of one component")
     query_projection: Projection = Field(default=Projection.SWIGLU, description="from a query to its components")
     item_projection: Projection = Field(default=Projection.LINEAR, description="from an item to its components")
-    projection_dim: int = Field(default=512, ge=1, description="hidden size of swiglu and geglu")
+    projection_dim: int = Field(default=512, ge=1, le=LARGEST_SIZE, description="hidden size of swiglu and geglu")
     item_dropout: float = Field(
         default=0.1, ge=0, lt=1, description="share of item embedding values dropped while training"
     )

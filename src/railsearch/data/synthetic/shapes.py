@@ -1,5 +1,6 @@
 """The paper's workloads as synthetic worlds: their sizes, their costs, and a structure like that of a trained model."""
 
+import os
 from dataclasses import dataclass
 from enum import StrEnum
 
@@ -7,6 +8,7 @@ import torch
 import torch.nn.functional as F  # noqa: N812
 from torch import Generator, Tensor
 
+from railsearch.foundation.errors import InvalidInputError
 from railsearch.foundation.inputs import as_choice, check_count, check_not_negative, check_seed
 from railsearch.similarity import GateInput, MixtureOfLogits, Projection
 
@@ -51,6 +53,7 @@ SIZES = {
     ShapeName.NQ320K: ShapeSizes(109_739, 4, 4, 768, None, 128, (GateInput.PAIR,)),
 }
 GATE_DIM = 128
+BYTES_PER_VALUE = 4
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -105,6 +108,7 @@ def make_shape(
     num_items = sizes.num_items if num_items is None else check_count(num_items, name="num_items")
     check_count(num_queries, name="num_queries")
     check_not_negative(sharpness, name="sharpness")
+    _check_memory(num_items, sizes)
     generator = torch.Generator().manual_seed(check_seed(seed))
     topics = F.normalize(torch.randn(NUM_TOPICS, sizes.taste_dim, generator=generator), dim=-1)  # (topics, t)
     basis = _orthonormal(sizes.component_dim, sizes.taste_dim, generator)  # (d, t)
@@ -123,6 +127,17 @@ def make_shape(
         chunk.copy_(aspects @ basis.T if sizes.item_dim is None else aspects.flatten(1) @ rotation)
     _plant_gate(similarity, queries, items[:ROWS_PER_CHUNK], sharpness)
     return Shape(name, similarity, items, queries, float(sharpness))
+
+
+def _check_memory(num_items: int, sizes: ShapeSizes) -> None:
+    """Refuse a corpus that is larger than the memory of the machine."""
+    num_values = num_items * (sizes.item_dim or sizes.num_item_components * sizes.component_dim)
+    present = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
+    if num_values * BYTES_PER_VALUE > present:
+        raise InvalidInputError(
+            f"num_items is {num_items}, which takes {num_values * BYTES_PER_VALUE / 1e9:,.0f} GB but this machine has "
+            f"{present / 1e9:,.0f} GB; ask for fewer items."
+        )
 
 
 def _orthonormal(num_rows: int, num_columns: int, generator: Generator) -> Tensor:

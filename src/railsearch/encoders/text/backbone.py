@@ -1,9 +1,13 @@
 """The pretrained model inside a text encoder: how to load, build and run it, and its properties."""
 
 import json
+import math
+import re
+from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+import safetensors
 import torch
 from torch import Generator, Tensor, nn
 
@@ -20,6 +24,11 @@ ENCODER_CLASSES = {"t5": "T5EncoderModel", "mt5": "MT5EncoderModel", "umt5": "UM
 UNUSED_PART = "pooler"
 """A layer on top of the first position's output. Many published weights lack it; it would then be random."""
 
+REPEATED_PART = re.compile("layer|block|expert")
+"""Names of settings that count parts, such as num_hidden_layers; each part has weights of its own."""
+MISSING_VALUES = 2**26
+"""Values that published weights may lack, such as those of an unused part."""
+
 
 def load_backbone(folder: Path) -> "PreTrainedModel":
     """Read a pretrained model in fp32 on the CPU, only from safetensors and without running code of the folder."""
@@ -27,9 +36,12 @@ def load_backbone(folder: Path) -> "PreTrainedModel":
     with quiet(transformers):
         try:
             config = transformers.AutoConfig.from_pretrained(folder, local_files_only=True, trust_remote_code=False)
+            check_sizes(config, **count_weights(folder))
             backbone, report = _class_of(config).from_pretrained(
                 folder, config=config, use_safetensors=True, local_files_only=True, output_loading_info=True
             )
+        except ModelFolderError:
+            raise
         except Exception as error:  # transformers raises many kinds for a damaged folder
             raise ModelFolderError(
                 f"{folder} cannot be read as a Hugging Face model ({_first_line(error)}); give another folder."
@@ -44,17 +56,43 @@ def load_backbone(folder: Path) -> "PreTrainedModel":
     return _prepared(backbone)
 
 
-def build_backbone(config: dict[str, Any]) -> "PreTrainedModel":
-    """Build a model from its Hugging Face config; its weights are loaded next."""
+def build_backbone(config: dict[str, Any], weights: Mapping[str, Tensor]) -> "PreTrainedModel":
+    """Build a model from its Hugging Face config, for weights that are loaded next; refuse sizes they do not have."""
     transformers = import_transformers()
-    with (
-        quiet(transformers),
-        torch.random.fork_rng(devices=[]),
-    ):  # the unused first weights leave the generator as it is
+    # The unused first weights leave the generator as it is.
+    with quiet(transformers), torch.random.fork_rng(devices=[]):
         known = type(transformers.AutoConfig.for_model(config["model_type"])).from_dict(config)
-        backbone = _class_of(known)
-        built = backbone.from_config(known) if hasattr(backbone, "from_config") else backbone(known)
-    return _prepared(built)
+        check_sizes(known, num_tensors=len(weights), num_values=sum(tensor.numel() for tensor in weights.values()))
+        return _prepared(_built(known))
+
+
+def check_sizes(config: "PretrainedConfig", *, num_tensors: int, num_values: int) -> None:
+    """Refuse a config that states a much larger model than its weights, before the model takes memory."""
+    for name, size in config.to_dict().items():
+        if REPEATED_PART.search(name) and isinstance(size, int) and size > max(num_tensors, 1):
+            raise ModelFolderError(
+                f"the config of the model states {name} {size} but there are {num_tensors} weights; restore it from a "
+                "copy."
+            )
+    try:
+        with torch.device("meta"):
+            needed = sum(weight.numel() for weight in _built(config).parameters())
+    except (RuntimeError, OverflowError) as error:
+        raise ModelFolderError(f"the config of the model has absurd sizes ({_first_line(error)}).") from error
+    if needed > num_values + MISSING_VALUES:
+        raise ModelFolderError(
+            f"the config of the model needs {needed:,} values but its weights have {num_values:,}; restore it from a "
+            "copy."
+        )
+
+
+def count_weights(folder: Path) -> dict[str, int]:
+    """Return the number of tensors and of values in the safetensors files of a folder, from their headers."""
+    shapes = []
+    for file in folder.glob("*.safetensors"):
+        with safetensors.safe_open(file, framework="pt") as weights:
+            shapes += [weights.get_slice(name).get_shape() for name in weights.keys()]  # noqa: SIM118
+    return {"num_tensors": len(shapes), "num_values": sum(math.prod(shape) for shape in shapes)}
 
 
 def config_of(backbone: "PreTrainedModel") -> dict[str, Any]:
@@ -138,6 +176,12 @@ def check_positions(settings: TextEncoderConfig, backbone: "PreTrainedModel") ->
                 f"max_{side}_length is {length} but {settings.base} takes {num_positions} tokens; "
                 f"ask for max_{side}_length <= {num_positions}."
             )
+
+
+def _built(config: "PretrainedConfig") -> "PreTrainedModel":
+    kind = _class_of(config)
+    built: PreTrainedModel = kind.from_config(config) if hasattr(kind, "from_config") else kind(config)
+    return built
 
 
 def _class_of(config: "PretrainedConfig") -> Any:

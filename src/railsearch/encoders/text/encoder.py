@@ -220,7 +220,7 @@ class TextEncoder(nn.Module):
         saved = read_text_folder(Path(path))
         try:
             encoder = cls(
-                backbone=build_backbone(saved.backbone_config),
+                backbone=build_backbone(saved.backbone_config, saved.tensors),
                 tokenizer=saved.tokenizer,
                 settings=saved.settings,
                 place=saved.place,

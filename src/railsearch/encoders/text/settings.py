@@ -7,7 +7,7 @@ from pydantic import Field, model_validator
 
 from railsearch.foundation.errors import InvalidInputError
 from railsearch.foundation.inputs import LARGEST_SEED
-from railsearch.foundation.settings import Config
+from railsearch.foundation.settings import LARGEST_SIZE, Config
 
 
 class Side(StrEnum):
@@ -51,8 +51,8 @@ class TextEncoderConfig(Config):
         "installed Python package; or a name on the Hugging Face Hub. Only safetensors are read, and no code from the "
         "folder is run",
     )
-    num_query_components: int = Field(default=4, ge=1, description="Pq, components of a query")
-    num_item_components: int = Field(default=4, ge=1, description="Px, components of a passage")
+    num_query_components: int = Field(default=4, ge=1, le=LARGEST_SIZE, description="Pq, components of a query")
+    num_item_components: int = Field(default=4, ge=1, le=LARGEST_SIZE, description="Px, components of a passage")
     pooling: Pooling = Field(
         default=Pooling.TOKENS,
         description="tokens: one component for each aggregation token; parameterised: learned weights over positions; "
@@ -67,9 +67,12 @@ class TextEncoderConfig(Config):
         default=True, description="use the same weights for queries and passages, or two models that begin alike"
     )
     max_query_length: int = Field(
-        default=64, ge=1, description="tokens of a query, special ones counted; the end of a longer text is cut off"
+        default=64,
+        ge=1,
+        le=LARGEST_SIZE,
+        description="tokens of a query, special ones counted; the end of a longer text is cut off",
     )
-    max_passage_length: int = Field(default=256, ge=1, description="the same for a passage")
+    max_passage_length: int = Field(default=256, ge=1, le=LARGEST_SIZE, description="the same for a passage")
     seed: int = Field(
         default=0, ge=0, le=LARGEST_SEED, description="of the first weights that do not come with the model"
     )
