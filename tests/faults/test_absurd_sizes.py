@@ -10,6 +10,7 @@ import safetensors.torch
 from railsearch import MixtureOfLogits, Recommender, load_similarity, save_similarity
 from railsearch.encoders import TextEncoder
 from railsearch.encoders.text import folder as text_folder
+from railsearch.encoders.text.settings import TextEncoderConfig
 from railsearch.folders import FolderFormat, similarity_folder
 from railsearch.foundation.errors import InvalidInputError, ModelFolderError
 from railsearch.recommender import Recipe
@@ -74,7 +75,8 @@ def test_recommenders(recommender: Recommender, tmp_path: Path, name: str, size:
 )
 def test_text_encoders(tmp_path: Path, name: str, size: int) -> None:
     base = make_base(tmp_path / "base")
-    encoder = TextEncoder.from_pretrained(base, max_query_length=8, max_passage_length=8)
+    settings = TextEncoderConfig(base=str(base), max_query_length=8, max_passage_length=8)
+    encoder = TextEncoder.from_pretrained(settings)
     encoder.save(tmp_path / "model")
     restate(text_folder.FORMAT, tmp_path / "model", "backbone", **{name: size})
     with pytest.raises(ModelFolderError, match=r"config of the model|does not hold together"):
@@ -84,7 +86,7 @@ def test_text_encoders(tmp_path: Path, name: str, size: int) -> None:
     assert current in text
     (base / "config.json").write_text(text.replace(current, f'"{name}": {size}'))
     with pytest.raises(ModelFolderError):
-        TextEncoder.from_pretrained(base, max_query_length=8, max_passage_length=8)
+        TextEncoder.from_pretrained(settings)
 
 
 def test_settings() -> None:

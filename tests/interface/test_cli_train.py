@@ -151,7 +151,7 @@ def test_data_that_is_not_there(folder: Path) -> None:
     with pytest.raises(DataFolderError, match="does not exist; give a folder that `railsearch data prepare` wrote"):
         run("train", folder / "small.toml", "--data", folder / "nowhere", "--out", folder / "run")
     (folder / "cycles" / "items.parquet").unlink()
-    with pytest.raises(DataFolderError, match=r"items\.parquet cannot be read"):
+    with pytest.raises(DataFolderError, match=r"items\.parquet does not exist"):
         run("train", folder / "small.toml", "--out", folder / "run")
     (folder / "none.toml").write_text("[training]\nepochs = 1")
     with pytest.raises(InvalidInputError, match=r"the recipe names no data; set data\.folder, or pass path=PATH"):
