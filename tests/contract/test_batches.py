@@ -52,12 +52,12 @@ def test_repeated_ids_are_found_wherever_they_are(path: Path | None) -> None:
         yield ItemBatch(ITEMS[:9], [first, *range(100, 108)])
         yield ItemBatch(ITEMS[:9], [second, *range(200, 208)])
 
-    with pytest.raises(InvalidInputError, match=r"id 9 (comes more than once|is there already)"):
+    with pytest.raises(InvalidInputError, match=r"id 9 (comes more than once|is in the index already)"):
         Index.build(DotProduct(dim=4), twice(9, 9), path=path)
     assert path is None or not path.exists()
     index = Index.build(DotProduct(dim=4), ITEMS[:3], path=path)
     for change in (index.add, index.upsert):
-        with pytest.raises(InvalidInputError, match=r"id 9 (comes more than once|is there already)"):
+        with pytest.raises(InvalidInputError, match=r"id 9 (comes more than once|is in the index already)"):
             change(twice(9, 9))
         assert index.ids.tolist() == [0, 1, 2]
     index.add(twice(9, 10))
@@ -111,7 +111,7 @@ def test_batches_are_let_go_of(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("given", "message"),
     [
-        (lambda: iter([]), "items brought no batch"),
+        (lambda: iter([]), "items holds no batch"),
         (lambda: iter([ItemBatch(ITEMS), 5]), "batch 1 of items is a int; give ItemBatch objects"),
         (lambda: iter([ItemBatch(ITEMS[:2]), ItemBatch(ITEMS[:2], [5, 6])]), "batch 1 of items differs in having ids"),
         (
@@ -134,14 +134,14 @@ def test_wrong_batches_change_nothing(path: Path | None, given: object, message:
 def test_upsert_needs_ids() -> None:
     index = Index.build(DotProduct(dim=4), ITEMS)
     for items in (ITEMS, ITEMS.tolist(), ItemBatch(ITEMS), iter([ItemBatch(ITEMS)])):
-        with pytest.raises(InvalidInputError, match="ids was left out; say which items to replace, or use add"):
+        with pytest.raises(InvalidInputError, match="ids is missing; give the ids of the items to replace, or use add"):
             index.upsert(items)
     assert len(index) == 50
 
 
 def test_no_room_for_more_ids() -> None:
     index = Index.build(DotProduct(dim=4), ITEMS[:1], [2**63 - 1])
-    with pytest.raises(InvalidInputError, match="no ids are left after"):
+    with pytest.raises(InvalidInputError, match="do not fit into int64"):
         index.add(ITEMS[:1])
 
 

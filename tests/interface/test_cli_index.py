@@ -41,7 +41,7 @@ def test_build_and_info(folder: Path) -> None:
 
 def test_changes(folder: Path) -> None:
     index = folder / "index"
-    with pytest.raises(InvalidInputError, match="id 100 is there already"):
+    with pytest.raises(InvalidInputError, match="id 100 is in the index already"):
         run("index", "add", index, "--items", folder / "more.parquet")
     assert (
         json.loads(run("index", "add", index, "--items", folder / "more.parquet", "--upsert", "--json"))["items"] == 51

@@ -1,4 +1,4 @@
-"""Files and folders that are there whole or not at all, whatever moment the process is killed at."""
+"""Files and folders that are complete or missing, even if the process is killed at any moment."""
 
 import fcntl
 import glob
@@ -18,12 +18,12 @@ logger = logging.getLogger(__name__)
 
 BYTES_PER_CHUNK = 2**20
 TEMPORARY = ".tmp"
-"""How names end that are ignored wherever they are found."""
+"""The end of names that are ignored everywhere."""
 
 
 @dataclass(frozen=True, slots=True)
 class FileEntry:
-    """What a file must be like."""
+    """The size and checksum that a file must have."""
 
     size: int
     checksum: str
@@ -52,9 +52,9 @@ def describe_open(file: FileIO) -> FileEntry:
 
 @contextmanager
 def new_file(target: Path) -> Iterator[Path]:
-    """Give a temporary name to write to, and put what was written in the place of `target` once the block is left.
+    """Give a temporary name to write to, and rename that file to `target` when the block ends.
 
-    It is on disk, name and all, when this returns. After an exception in the block, `target` is as it was.
+    Content and name are on disk when this returns. After an exception in the block, `target` is unchanged.
     """
     written = target.with_name(f"{target.name}.{uuid.uuid4().hex}{TEMPORARY}")
     try:
@@ -69,9 +69,9 @@ def new_file(target: Path) -> Iterator[Path]:
 
 @contextmanager
 def only_writer(folder: Path) -> Iterator[None]:
-    """Keep other processes that ask for the same out of a folder; an OSError where one is at work already.
+    """Keep other processes that call this out of a folder; raises OSError if one is at work already.
 
-    The lock is the kernel's, so that nothing is left of it after a kill.
+    The kernel holds the lock, so it ends with the process.
     """
     folder.mkdir(parents=True, exist_ok=True)
     descriptor = os.open(folder / "LOCK", os.O_RDWR | os.O_CREAT, 0o644)
@@ -84,11 +84,11 @@ def only_writer(folder: Path) -> Iterator[None]:
 
 @contextmanager
 def new_folder(target: Path, *, replaces: bool = False) -> Iterator[Path]:
-    """Give an empty folder to write into, and put it in the place of `target` once the block is left.
+    """Give an empty folder to write into, and rename it to `target` when the block ends.
 
-    Everything is on disk before the name changes. With `replaces`, a folder that was there before is moved
-    aside and removed last, so that a kill between the two renames loses neither: `settled_folder` finds it;
-    without, one that is there by then is an OSError. After an exception, `target` is as it was. One writer at a time.
+    Everything is on disk before the name changes. With `replaces`, an existing folder is moved aside and removed
+    last: if the process is killed between the two renames, `settled_folder` finds the old one. Without `replaces`, an
+    existing folder raises OSError. After an exception, `target` is unchanged. One writer at a time.
     """
     target = target.resolve()
     _make_durably(target.parent)
@@ -96,7 +96,7 @@ def new_folder(target: Path, *, replaces: bool = False) -> Iterator[Path]:
     written = target.with_name(f".{target.name}.{uuid.uuid4().hex}{TEMPORARY}")
     written.mkdir()
     aside = _aside(target)
-    in_use = os.open(written, os.O_RDONLY)  # says that its writer is alive
+    in_use = os.open(written, os.O_RDONLY)  # shows that its writer is alive
     try:
         fcntl.flock(in_use, fcntl.LOCK_SH)
         yield written
@@ -120,17 +120,17 @@ def new_folder(target: Path, *, replaces: bool = False) -> Iterator[Path]:
 
 
 def settled_folder(target: Path) -> Path:
-    """The folder to read: `target`, or the one before it where a kill fell between the two renames."""
+    """Return the folder to read: `target`, or the old one if the process was killed between the two renames."""
     target = target.resolve()
     aside = _aside(target)
     if target.exists() or not aside.exists():
         return target
-    logger.warning("%s is missing: saving it anew was interrupted; using what was there before, %s", target, aside)
+    logger.warning("%s is missing because saving it again was interrupted; using the folder before, %s", target, aside)
     return aside
 
 
 def _remove_abandoned(target: Path) -> None:
-    """Remove what a process that was killed had begun to write for this target, which may be as large as it."""
+    """Remove folders that killed processes began to write for this target; they may be as large as it."""
     for path in target.parent.glob(f".{glob.escape(target.name)}.*{TEMPORARY}"):
         with suppress(OSError):  # it is being written by another process, or is not ours
             descriptor = os.open(path, os.O_RDONLY)

@@ -1,4 +1,4 @@
-"""From what users bring to segments: items are checked, their side of the similarity is computed, and ids are given."""
+"""Building of segments: items are checked, their side of the similarity is computed, and ids are assigned."""
 
 import copy
 from collections.abc import Callable, Iterable, Iterator, Sequence
@@ -18,7 +18,7 @@ from railsearch.similarity import ItemParts, QueryParts, Similarity
 from railsearch.similarity.fingerprints import leave_unnamed
 
 SEGMENT_BYTES = 2**28
-"""How much of a big build is held in memory before it is written as a segment."""
+"""Bytes that a large build holds in memory before they are written as a segment."""
 
 LARGEST_ID = 2**63 - 1
 
@@ -27,7 +27,7 @@ Items: TypeAlias = "ArrayLike | ItemParts | ItemBatch | ItemBatches | Iterator[I
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Piece:
-    """The item side of a few items: their own memory, whatever happens to the batch that they came in."""
+    """The item side of a few items, in memory of its own: later changes to the batch do not reach it."""
 
     ids: Tensor  # (n,)
     parts: ItemParts
@@ -55,23 +55,23 @@ def prepare_similarity(similarity: Similarity) -> Similarity:
 
 
 def one_query(similarity: Similarity) -> QueryParts:
-    """The parts of one query of zeros, to see what form they have."""
+    """Return the parts of one query of zeros, which show the shapes and types of query parts."""
     return similarity.query_parts(_zeros(similarity, similarity.query_shape))
 
 
 def one_item(similarity: Similarity) -> ItemParts:
-    """The parts of one item of zeros, to see what form they have."""
+    """Return the parts of one item of zeros, which show the shapes and types of item parts."""
     return similarity.item_parts(_zeros(similarity, similarity.item_shape))
 
 
 def check_parts(
     parts: QueryParts | ItemParts, expected: QueryParts | ItemParts, *, name: str, models: tuple[str, ...]
 ) -> None:
-    """Check that ready parts are this model's, have the form that it makes, and hold nothing that poisons a score."""
+    """Check that ready parts are of this model, have its shapes, and hold only finite values of a sane size."""
     if parts.model is not None and models and parts.model not in models:
         raise FingerprintError(
             f"the {name} parts were made by model {parts.model} but this index was built with {models[0]}; "
-            "make the parts with the index's own model, or build the index anew."
+            "compute the parts with index.similarity, or build the index again."
         )
     for kind, part, wanted in (
         ("components", parts.components, expected.components),
@@ -92,7 +92,7 @@ def check_parts(
 
 
 class SegmentBuilder:
-    """Turns what users bring into segments, holding no more in memory than one segment and one batch."""
+    """Builds segments from items, with no more in memory than one segment and one batch."""
 
     def __init__(
         self,
@@ -110,7 +110,7 @@ class SegmentBuilder:
 
     @property
     def rows_per_segment(self) -> int:
-        """How many rows have room in the memory that a build may take."""
+        """The number of rows that fit into the memory of a build."""
         components, gate = self._expected.components, self._expected.gate
         num_values = components[0].numel() + components.shape[-1] + (0 if gate is None else gate[0].numel())
         return max(1, SEGMENT_BYTES // (4 * num_values))
@@ -118,16 +118,19 @@ class SegmentBuilder:
     def build(
         self, items: Items, ids: object, metadata: object, *, rows_per_segment: int | None, first_id: int | None
     ) -> Iterator[Segment]:
-        """Give segments of so many rows, or a single one; arrays are checked at once, batches as they come.
+        """Return an iterator of segments of `rows_per_segment` rows, or of a single one if that is None.
 
-        `first_id` is where ids are counted from if they are left out; None if they must not be.
+        Arrays are checked at once, batches as they arrive. If ids are omitted, they count from `first_id`; if that is
+        None, ids must be given.
         """
         if isinstance(items, ItemBatch):
             items, ids, metadata = items.items, items.ids, items.metadata  # type: ignore[assignment]
         if _is_batches(items):
             if ids is not None or metadata is not None:
-                raise InvalidInputError("items come in batches, which bring their ids and metadata themselves.")
-            batches = self._check_batches(items, first_id)  # type: ignore[arg-type]  # which _is_batches has seen to
+                raise InvalidInputError(
+                    "items come in batches but ids or metadata was given too; put them into each ItemBatch."
+                )
+            batches = self._check_batches(items, first_id)  # type: ignore[arg-type]  # _is_batches checked it
         else:
             batches = iter([self._checked(ItemBatch(items, ids, metadata), first_id)])
         pieces = self._pieces(batches, rows_per_segment)
@@ -149,7 +152,7 @@ class SegmentBuilder:
             first_id = None if first_id is None else first_id + len(checked.ids)
             yield checked
         if has_ids is None:
-            raise InvalidInputError("items brought no batch; give at least 1 item.")
+            raise InvalidInputError("items holds no batch; give at least 1 item.")
 
     def _checked(self, batch: ItemBatch, first_id: int | None) -> "_Checked":
         items: Tensor | ItemParts
@@ -165,7 +168,7 @@ class SegmentBuilder:
         return _Checked(items, ids, metadata)
 
     def _pieces(self, batches: Iterable["_Checked"], rows_per_segment: int | None) -> Iterator[Piece]:
-        """Compute the item side of batches as they come; all have the columns of the first."""
+        """Compute the item side of batches as they arrive; all must have the columns of the first."""
         known: Metadata | None = None
         for number, batch in enumerate(batches):
             if number == 0:
@@ -203,20 +206,20 @@ class _Checked:
 
 
 class SeenIds:
-    """Ids of segments that are there already, to find repeats in those that come."""
+    """The ids of existing segments, to find repeats in new ones."""
 
     def __init__(self, segments: Iterable[Segment], remedy: str) -> None:
         self._ids = [segment.ids[segment.live_rows] for segment in segments]
         self._remedy = remedy
 
     def add(self, segment: Segment) -> Segment:
-        """Check that none of its ids was there, and give the segment back."""
+        """Check that none of its ids was seen before, and return the segment."""
         for known in self._ids:
             is_known = torch.isin(segment.ids, known)  # (n,)
             if bool(is_known.any()):
                 first = int(segment.ids[is_known][0])
                 raise InvalidInputError(
-                    f"id {first} is there already ({int(is_known.sum())} of the ids given are); {self._remedy}."
+                    f"id {first} is in the index already ({int(is_known.sum())} of the given ids are); {self._remedy}."
                 )
         self._ids.append(segment.ids)
         return segment
@@ -224,9 +227,9 @@ class SeenIds:
 
 def _next_ids(first_id: int | None, count: int) -> Tensor:
     if first_id is None:
-        raise InvalidInputError("ids was left out; say which items to replace, or use add.")
+        raise InvalidInputError("ids is missing; give the ids of the items to replace, or use add.")
     if first_id + count > LARGEST_ID:
-        raise InvalidInputError(f"no ids are left after {first_id - 1}; give ids.")
+        raise InvalidInputError(f"{count} ids after {first_id - 1} do not fit into int64; give ids.")
     return torch.arange(first_id, first_id + count)  # (n,)
 
 
@@ -237,7 +240,7 @@ def _is_batches(items: object) -> bool:
 
 
 def _regroup(pieces: Iterable[Piece], size: int | None) -> Iterator[Piece]:
-    """Cut and join pieces so that each but the last has `size` rows; without a size, into one."""
+    """Cut and join pieces so that each has `size` rows, except for the last; without a size, join all into one."""
     waiting: list[Piece] = []
     num_waiting = 0
     for piece in pieces:

@@ -1,4 +1,4 @@
-"""What a change makes of an index's segments; the same in memory and on disk."""
+"""Changes of an index as functions from segments to segments; the same in memory and on disk."""
 
 from collections.abc import Callable, Iterator, Sequence
 from typing import TypeAlias
@@ -12,14 +12,14 @@ from railsearch.index.metadata import Metadata
 from railsearch.index.segment import Segment, join
 
 Keep: TypeAlias = Callable[[Segment], Segment]
-"""Makes a new segment last: on disk, or nothing at all."""
+"""Stores a new segment on disk and returns it; in memory, returns it as it is."""
 
 SMALL = 65_536
 """Rows below which a segment is joined with additions of its size, so that many additions leave few segments."""
 
 
 def with_added(segments: Sequence[Segment], added: Segment, keep: Keep, *, largest: int) -> list[Segment]:
-    """Put a new segment behind those that are there; joined with small ones before it, up to about `largest` rows."""
+    """Append a new segment; small ones before it are joined with it, up to about `largest` rows."""
     result = _drop_empty(segments)
     while result and len(result[-1]) < min(SMALL, largest) and len(result[-1]) <= 2 * len(added):
         added = join([result.pop(), added])
@@ -27,7 +27,7 @@ def with_added(segments: Sequence[Segment], added: Segment, keep: Keep, *, large
 
 
 def without_ids(segments: Sequence[Segment], ids: Tensor, *, missing_ok: bool) -> list[Segment]:
-    """The same segments, in which these items are no longer live."""
+    """Return the same segments, in which these items are no longer live."""
     if not missing_ok:
         is_known = torch.zeros_like(ids, dtype=torch.bool)  # (n,)
         for segment in segments:
@@ -35,7 +35,7 @@ def without_ids(segments: Sequence[Segment], ids: Tensor, *, missing_ok: bool) -
         if not bool(is_known.all()):
             first = int(ids[~is_known][0])
             raise InvalidInputError(
-                f"id {first} is not in the index ({int((~is_known).sum())} of the ids given are not); leave it out, "
+                f"id {first} is not in the index ({int((~is_known).sum())} of the given ids are not); omit it, "
                 "or pass missing_ok=True."
             )
     left = [segment.without(ids) for segment in segments]
@@ -43,7 +43,7 @@ def without_ids(segments: Sequence[Segment], ids: Tensor, *, missing_ok: bool) -
 
 
 def compacted(corpus: Corpus, rows_per_segment: int) -> Iterator[Segment]:
-    """All live items anew, in the order of their ids, a segment at a time."""
+    """Give all live items in new segments, in the order of their ids."""
     frame = corpus.frame
     for first in range(0, max(1, len(corpus.rows)), rows_per_segment):
         rows = corpus.rows[first : first + rows_per_segment]  # (n,)

@@ -1,4 +1,4 @@
-"""What an index holds, in memory or in a folder, and the changes that can be made to it."""
+"""The contents of an index, in memory or in a folder, and the changes that can be made to them."""
 
 import contextlib
 import copy
@@ -7,11 +7,12 @@ import threading
 from collections.abc import Callable, Iterator, Mapping, Sequence, Sized
 from pathlib import Path
 
-from torch import Tensor
+import torch
 
 from railsearch.folders.similarity_folder import fingerprint
 from railsearch.foundation.errors import IndexFolderError, InvalidInputError, RailsearchError, StorageError
 from railsearch.foundation.files import new_folder
+from railsearch.foundation.inputs import ArrayLike, as_integers
 from railsearch.foundation.progress import counting
 from railsearch.foundation.results import ItemBatch, ItemBatches
 from railsearch.index.building import Items, SeenIds, SegmentBuilder, prepare_similarity
@@ -39,9 +40,9 @@ class Contents:
     ) -> None:
         self.corpus = corpus
         self.models = models
-        """Fingerprints of the models whose parts are taken."""
+        """Fingerprints of the models whose parts are accepted."""
         self.source = source
-        """What made the embeddings, where the builder said so."""
+        """Where the embeddings come from, if the builder said so."""
         self.version = 1 if snapshot is None else snapshot.manifest.version
         self.tuned: Mapping[str, str] = {} if snapshot is None else snapshot.manifest.tuned
         """The strategy that was chosen for each k and engine, both as text."""
@@ -49,6 +50,7 @@ class Contents:
         self._snapshot = snapshot
         self._is_pinned = is_pinned
         self._changing = threading.RLock()
+        self._copying = threading.Lock()
         self._public_similarity: Similarity | None = None
 
     @classmethod
@@ -71,8 +73,8 @@ class Contents:
             ensure_available(engine, similarity.component_dim)
         source = _checked_source(source)
         if path is not None:
-            fingerprint(similarity)  # can it be saved at all?
-            with _making(path):
+            fingerprint(similarity)  # raises if it cannot be saved
+            with _creating(path):
                 is_there = path.exists()
             if is_there:
                 raise InvalidInputError(f"{path} exists already; open it with Index.open, or choose another path.")
@@ -119,15 +121,15 @@ class Contents:
 
     @property
     def similarity(self) -> Similarity:
-        """A copy for others: nothing that is done to it reaches the one that searches, and its parts are named."""
-        with self._changing:
+        """A copy for others: changes to it do not reach the one that searches, and its parts carry a fingerprint."""
+        with self._copying:
             if self._public_similarity is None:
                 self._public_similarity = copy.deepcopy(self.corpus.similarity)
             return self._public_similarity
 
     @property
     def fingerprint(self) -> str:
-        """The fingerprint of the similarity; raises InvalidInputError for a kind that only its author knows."""
+        """The fingerprint of the similarity; raises InvalidInputError if its class is not registered."""
         return self.models[0] if self.models else fingerprint(self.corpus.similarity)
 
     def tuned_strategy(self, k: int) -> str | None:
@@ -154,7 +156,7 @@ class Contents:
         }
 
     def put(self, items: Items, ids: object, *, metadata: object, replaces: bool, show_progress: bool | None) -> None:
-        """Add items; with `replaces`, in the place of those that have their ids."""
+        """Add items; with `replaces`, those that have the same ids are replaced."""
         purpose = "upsert" if replaces else "add"
         with counting(purpose, _count(items), is_shown=show_progress) as on_rows:
             builder = self._builder(on_rows)
@@ -180,12 +182,17 @@ class Contents:
 
             self._commit(purpose, change)
 
-    def remove(self, ids: Tensor, *, missing_ok: bool) -> None:
+    def remove(self, ids: ArrayLike, *, missing_ok: bool) -> None:
         """Make items no longer live."""
-        self._commit("remove", lambda segments, keep: without_ids(segments, ids, missing_ok=missing_ok))
+        gone = as_integers(ids, name="ids").cpu()
+        if gone.ndim != 1:
+            raise InvalidInputError(f"ids has shape {tuple(gone.shape)}; give a flat list of ids.")
+        if len(gone):
+            gone = torch.unique(gone)
+            self._commit("remove", lambda segments, keep: without_ids(segments, gone, missing_ok=missing_ok))
 
     def compact(self) -> None:
-        """Write all live items anew, in the order of their ids."""
+        """Write all live items again, in the order of their ids."""
 
         def change(segments: Sequence[Segment], keep: Keep) -> list[Segment]:
             corpus = Corpus.build(self.corpus.similarity, segments)
@@ -195,11 +202,11 @@ class Contents:
         self._commit("compact", change)
 
     def remember(self, k: int, strategy: str) -> None:
-        """Keep the strategy that was chosen for a k with this engine, as text."""
+        """Store the strategy that was chosen for a k with this engine, as text."""
         self._commit("tune", lambda segments, keep: segments, tuned={_tuned_for(k, self.corpus.engine): strategy})
 
     def refresh(self) -> bool:
-        """Move on to the newest version; says whether there was a newer one."""
+        """Open the newest version; return True if it differs from the one that was open."""
         if self._store is None:
             return False
         with self._changing:
@@ -208,7 +215,7 @@ class Contents:
             return self._take(snapshot)
 
     def close(self) -> None:
-        """Let go of the version that is open, so that it may be collected."""
+        """Release the version that is open, so that cleanup may remove it."""
         for segment in self.corpus.segments:
             segment.tables.close()
         if self._snapshot is not None:
@@ -220,7 +227,7 @@ class Contents:
         change: Callable[[Sequence[Segment], Keep], Sequence[Segment]],
         tuned: Mapping[str, str] | None = None,
     ) -> None:
-        """Make a new version of what a change makes of the segments, one thread after the other."""
+        """Apply a change to the segments and commit the result as a new version, one thread after the other."""
         with self._changing:
             self._commit_now(purpose, change, {} if tuned is None else tuned)
 
@@ -251,7 +258,7 @@ class Contents:
             ) from error
 
     def _take(self, snapshot: Snapshot) -> bool:
-        """Search a snapshot from now on; return whether it differs from the one before.
+        """Search a snapshot from now on; return True if it differs from the one before.
 
         Versions of equal number can differ, if the folder was restored from a copy and changed again.
         """
@@ -259,7 +266,7 @@ class Contents:
         if before is not None and snapshot.manifest == before.manifest:
             snapshot.lock.release()
             return False
-        self.corpus = Corpus.build(self.corpus.similarity, snapshot.segments, self.corpus.engine)
+        self.corpus = Corpus.build(snapshot.similarity, snapshot.segments, self.corpus.engine)
         self.tuned = snapshot.manifest.tuned
         self.version = snapshot.manifest.version
         self._snapshot = snapshot
@@ -286,7 +293,7 @@ def _checked_source(source: object) -> dict[str, str]:
 
 
 def _count(items: object) -> int | None:
-    """How many items there are, where that is known beforehand."""
+    """Return the number of items, if it is known in advance."""
     if isinstance(items, ItemBatch):
         return _count(items.items)
     if isinstance(items, ItemBatches):
@@ -297,7 +304,7 @@ def _count(items: object) -> int | None:
 
 
 def _models(similarity: Similarity) -> list[str]:
-    """The name that parts of this similarity carry; none for a kind that only its author knows."""
+    """Return the fingerprint that parts of this similarity carry; empty if its class is not registered."""
     try:
         return [fingerprint(similarity)]
     except InvalidInputError:
@@ -306,17 +313,17 @@ def _models(similarity: Similarity) -> list[str]:
 
 @contextlib.contextmanager
 def _new_index(target: Path) -> Iterator[Path]:
-    """A folder that becomes the index once the block is left."""
+    """Give a folder that becomes the index when the block ends."""
     with contextlib.ExitStack() as stack:
-        with _making(target):
+        with _creating(target):
             folder = stack.enter_context(new_folder(target))
         yield folder
-        with _making(target):
+        with _creating(target):
             stack.close()
 
 
 @contextlib.contextmanager
-def _making(target: Path) -> Iterator[None]:
+def _creating(target: Path) -> Iterator[None]:
     try:
         yield
     except RailsearchError:

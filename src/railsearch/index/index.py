@@ -1,24 +1,13 @@
-"""A corpus under a learned similarity: the one call that searches it, and the few that change it."""
+"""The index: items under a learned similarity, one call that searches them, and a few that change them."""
 
 from collections.abc import Mapping
 from pathlib import Path
-from types import TracebackType
 from typing import TYPE_CHECKING, NoReturn, Self
 
-import torch
 from torch import Tensor
 
 from railsearch.foundation.errors import InvalidInputError
-from railsearch.foundation.inputs import (
-    ArrayLike,
-    as_choice,
-    as_embeddings,
-    as_integers,
-    as_path,
-    as_user_ids,
-    check_count,
-    check_positive,
-)
+from railsearch.foundation.inputs import ArrayLike, as_choice, as_path, check_count
 from railsearch.foundation.results import Explanation, SearchResult
 from railsearch.index import searching
 from railsearch.index.building import Items
@@ -28,9 +17,8 @@ from railsearch.index.engines import Engine
 from railsearch.index.filters import Allow, Exclude
 from railsearch.index.storage import Store, Verification
 from railsearch.index.strategies import Strategy
-from railsearch.index.strategy_text import format_strategy
-from railsearch.index.tuning import TuningReport, tune
-from railsearch.kernels import compute_query_parts, plain_arithmetic
+from railsearch.index.tuning import TuningReport
+from railsearch.kernels import plain_arithmetic
 from railsearch.similarity import QueryParts, Similarity
 
 if TYPE_CHECKING:
@@ -40,9 +28,9 @@ if TYPE_CHECKING:
 class Index:
     """Items ready to be searched: their side of the similarity is computed once, here.
 
-    The index keeps copies of the similarity and of all it is given, so that nothing that happens to them later
-    changes an answer. With a path it is a folder on disk, and every change is a commit: once the call returns, it is
-    durable; if it is cut short at any moment, the version before is there.
+    The index keeps copies of the similarity and of everything it is given, so later changes to them do not change an
+    answer. With a path it is a folder on disk, and every change is a commit: it is durable once the call returns, and
+    if the process is killed before that, the previous version is there.
 
     >>> from railsearch import DotProduct
     >>> index = Index.build(DotProduct(dim=2), torch.tensor([[1.0, 0.0], [0.0, 1.0]]), ids=[10, 20])
@@ -75,22 +63,21 @@ class Index:
         """Compute the item side of every item and keep it.
 
         Args:
-            similarity: how queries and items compare; copied.
-            items: item embeddings (N, D), ready components (N, Px, d) where the similarity takes those, the parts
-                that `similarity.item_parts` gave, or an iterator of `ItemBatch` that brings more than memory holds.
-            ids: one integer >= 0 for each item, all different; 0 to N - 1 if left out.
-            path: a folder to make, which must not exist yet; without one the index lives in memory only. A build that
-                is cut short leaves no folder.
-            metadata: a table with one row for each item (a polars DataFrame, or anything that speaks Arrow), returned
-                with results and filtered by.
-            precision: how item components and gates are kept: fp32, or fp16 or bf16 for half the memory. Answers and
+            similarity: compares queries and items; it is copied.
+            items: item embeddings (N, D), ready components (N, Px, d) if the similarity takes those, the result of
+                `similarity.item_parts`, or an iterator of `ItemBatch` for more items than memory holds.
+            ids: one integer >= 0 for each item, all different; 0 to N - 1 if omitted.
+            path: a folder that does not exist yet; without a path the index is in memory only. A build that fails
+                leaves no folder.
+            metadata: a table with one row for each item (a polars DataFrame, or any table that speaks Arrow). Results
+                return its columns, and `allow` filters by them.
+            precision: of the stored item components and gates: fp32, or fp16 or bf16 for half the memory. Answers and
                 certificates are then those of the rounded items.
             engine: finds the best items by dot product before scoring: Flat(), a plain scan, if omitted, or
                 Faiss(...). The first search that needs a table builds it, or `prepare_engine` builds all of them. In
                 a folder, tables that take long to build are kept on disk and opened by the next process. Exact
                 strategies stay exact with any engine; an engine that may miss items certifies nothing.
-            source: what made the embeddings, in a few words by name, such as an encoder and its fingerprint; kept with
-                the index for those who make queries.
+            source: describes where the embeddings come from, such as an encoder and its fingerprint, as text by name.
             show_progress: a progress bar; by default on a terminal only.
         """
         return cls(
@@ -119,8 +106,8 @@ class Index:
         check the sizes of the files first, but a search cannot. Removing or replacing files does no harm.
 
         Args:
-            path: a folder that `build` made.
-            version: an older version that is still kept; the newest if left out.
+            path: a folder that `build` wrote.
+            version: an older version that is still kept; the newest if omitted.
             engine: as in `build`.
         """
         if version is not None:
@@ -144,7 +131,7 @@ class Index:
 
     @property
     def version(self) -> int:
-        """Counts changes: the first version is 1."""
+        """The number of the version: 1 after `build`, and one more after each change."""
         return self._contents.version
 
     @property
@@ -154,22 +141,22 @@ class Index:
 
     @property
     def source(self) -> dict[str, str]:
-        """What made the embeddings, as `build` was told."""
+        """The `source` that `build` was given."""
         return dict(self._contents.source)
 
     @property
     def num_segments(self) -> int:
-        """How many pieces the items lie in; `compact` makes it few."""
+        """The number of segments that hold the items; `compact` reduces it."""
         return len(self._corpus.segments)
 
     @property
     def num_removed(self) -> int:
-        """Removed items whose room `compact` would free."""
+        """The number of removed items that still take space; `compact` frees it."""
         return len(self._corpus) - len(self)
 
     @property
     def metadata(self) -> "DataFrame | None":
-        """The columns that go with the items, one row for each of `ids`."""
+        """The metadata of the items, one row for each of `ids`; None if the index has none."""
         frame = self._corpus.frame
         return None if frame is None else frame[self._corpus.rows.cpu().numpy()]
 
@@ -187,9 +174,7 @@ class Index:
     def __enter__(self) -> Self:
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         self.close()
 
     def __reduce__(self) -> NoReturn:
@@ -214,21 +199,21 @@ class Index:
         user_ids: ArrayLike | None = None,
         pad: bool = False,
     ) -> SearchResult:
-        """Find the k best items of each query, best first; of equal scores the smaller id.
+        """Find the k best items for each query, best first; ties go to the smaller id.
 
         Args:
-            queries: query embeddings (B, D), ready components (B, Pq, d) where the similarity takes those, or
-                the parts that `index.similarity.query_parts` gave.
-            k: how many items to return for each query; exactly that many are.
-            strategy: how to search; if left out, what `tune` chose for this k, or brute force.
-            exclude: one list, set or array of item ids a query (items already seen, say), or a (B, E) array; ids
-                that are not in the index, and -1, are passed over.
+            queries: query embeddings (B, D), ready components (B, Pq, d) if the similarity takes those, or the result
+                of `index.similarity.query_parts`.
+            k: the number of items to return for each query.
+            strategy: how to search; if omitted, the strategy that `tune` chose for this k, or brute force.
+            exclude: one list, set or array of item ids for each query, such as items already seen, or a (B, E) array.
+                Ids that are not in the index are ignored, and so is -1.
             allow: search only these items, for all queries: a mask with one true or false for each of `index.ids`, a
                 list of ids, or a condition over the metadata: a polars expression, or one as text, such as
                 "year >= 2000 AND genre = 'jazz'".
-            user_ids: one a query, where the similarity has a user table.
-            pad: what to do where exclude and allow leave a query fewer than k items: raise an error, or with `True`
-                fill up with id -1 and score minus infinity.
+            user_ids: one for each query, if the similarity has a user table.
+            pad: if exclude and allow leave a query fewer than k items, fill up with id -1 and a score of minus
+                infinity. Without it, such a query raises an error.
         """
         return searching.search(
             self._contents, queries, k, strategy=strategy, exclude=exclude, allow=allow, user_ids=user_ids, pad=pad
@@ -247,8 +232,8 @@ class Index:
 
         Args:
             items: as in `build`.
-            ids: one integer >= 0 for each item; if left out, they go on after the greatest id there is.
-            metadata: a table with the columns that the index has.
+            ids: one integer >= 0 for each item; if omitted, they continue after the greatest id in the index.
+            metadata: a table with the columns of the index.
             show_progress: a progress bar; by default on a terminal only.
         """
         self._contents.put(items, ids, metadata=metadata, replaces=False, show_progress=show_progress)
@@ -262,35 +247,30 @@ class Index:
         metadata: object = None,
         show_progress: bool | None = None,
     ) -> None:
-        """Add items, in the place of those that have their ids; durable once this returns.
+        """Add items and replace those that have the same ids; durable once this returns.
 
         Args:
             items: as in `build`.
             ids: one integer >= 0 for each item.
-            metadata: a table with the columns that the index has.
+            metadata: a table with the columns of the index.
             show_progress: a progress bar; by default on a terminal only.
         """
         self._contents.put(items, ids, metadata=metadata, replaces=True, show_progress=show_progress)
 
     def remove(self, ids: ArrayLike, *, missing_ok: bool = False) -> None:
-        """Remove items; durable once this returns. Their room on disk is freed by `compact`.
+        """Remove items; durable once this returns. `compact` frees their space on disk.
 
         Args:
-            ids: of items in the index.
-            missing_ok: whether ids that are not in the index are passed over instead of refused.
+            ids: the ids of items in the index.
+            missing_ok: ignore ids that are not in the index. Without it, they raise an error.
         """
-        gone = as_integers(ids, name="ids").cpu()
-        if gone.ndim != 1:
-            raise InvalidInputError(f"ids has shape {tuple(gone.shape)}; give a flat list of ids.")
-        if not len(gone):
-            return
-        self._contents.remove(torch.unique(gone), missing_ok=missing_ok)
+        self._contents.remove(ids, missing_ok=missing_ok)
 
     def compact(self) -> None:
-        """Write all items anew, in the order of their ids, without those that were removed.
+        """Write all items again in the order of their ids, without the removed ones.
 
-        Searches get faster where there were many additions or removals. The versions before stay for a while: disk
-        space is freed as they are collected, with the next changes.
+        Searches get faster after many additions or removals. Disk space is freed later, by the cleanup of old versions
+        after each change.
         """
         self._contents.compact()
 
@@ -304,18 +284,21 @@ class Index:
             segment.prepare(self._corpus.engine)
 
     def refresh(self) -> bool:
-        """Move on to the newest version; says whether there was a newer one."""
+        """Open the newest version; return True if it differs from the one that was open.
+
+        Raises IndexFolderError if another index was built at this path: open that one with `Index.open`.
+        """
         return self._contents.refresh()
 
     def verify(self) -> Verification:
-        """Read every file of every version that is kept, and list what is wrong."""
+        """Read every file of every version that is kept, and list all problems."""
         if self.path is None:
-            raise InvalidInputError("this index lives in memory only, which leaves nothing to verify.")
+            raise InvalidInputError("this index is in memory only; there are no files to verify.")
         return self.check(self.path)
 
     @staticmethod
     def check(path: str | Path) -> Verification:
-        """Do what `verify` does, of an index folder that cannot be opened perhaps."""
+        """Do the same as `verify` for a folder, even if it cannot be opened."""
         return Store(as_path(path)).verify()
 
     def tune(
@@ -327,48 +310,36 @@ class Index:
         confidence: float = 0.95,
         user_ids: ArrayLike | None = None,
     ) -> TuningReport:
-        """Find the cheapest strategy on this machine that reaches a recall, and search with it from now on for this k.
+        """Find the cheapest strategy on this machine that reaches a recall, and use it from now on for this k.
 
-        The choice is stored with the index; on disk as a commit.
+        The choice is stored with the index; on disk it is a commit.
 
-        Strategies are measured on the first half of the sample: latency of batches of 32, and recall against brute
-        force. Those that reach the target and are cheaper than any exact strategy are then put to the test on the
-        second half, cheapest first, three at the most. One is chosen only if a one-sided confidence bound on its
-        mean recall is at least the target. So, for queries drawn like the sample, a chosen strategy misses the target
-        with a probability of at most 1 - confidence. If none passes, the cheapest exact strategy is chosen, and the
-        report says so. A target of 0.99 needs about 1,000 queries for the bound to be sharp enough.
+        The first half of the sample measures all strategies: latency of batches of 32, and recall against brute
+        force. The second half tests those that reach the target and are cheaper than any exact strategy: cheapest
+        first, at most three. A strategy is chosen only if a one-sided confidence bound on its mean recall is at least
+        the target. For queries drawn like the sample, a chosen strategy misses the target with a probability of at
+        most 1 - confidence. If no strategy passes, the cheapest exact one is chosen, and the report says so. A target
+        of 0.99 needs about 1,000 queries.
 
         Args:
             sample_queries: query embeddings in random order, like those that will be searched.
-            k: how many items searches will ask for.
-            target_recall: share of the true top K that is to be found, on average over queries.
-            confidence: how sure that is to be.
-            user_ids: one a query, where the similarity has a user table.
+            k: the number of items that searches will ask for.
+            target_recall: the share of the true top K that must be found, on average over queries.
+            confidence: the probability that the chosen strategy reaches the target.
+            user_ids: one for each query, if the similarity has a user table.
         """
-        k = check_count(k, name="k")
-        corpus = self._corpus
-        queries = as_embeddings(sample_queries, name="sample_queries", shape=corpus.similarity.query_shape)
-        users = None if user_ids is None else as_user_ids(user_ids, count=len(queries))
-        report = tune(
-            lambda part, strategy: self.search(part, k, strategy),
-            compute_query_parts(corpus.similarity, queries.to(corpus.like), users),
-            k=k,
-            num_items=len(self),
-            max_n=corpus.engine.max_n,
-            target_recall=check_positive(target_recall, name="target_recall"),
-            confidence=check_positive(confidence, name="confidence"),
+        return searching.tune_strategy(
+            self._contents, sample_queries, k, target_recall=target_recall, confidence=confidence, user_ids=user_ids
         )
-        self._contents.remember(k, format_strategy(report.chosen))
-        return report
 
     @plain_arithmetic()
     def explain(self, query: ArrayLike, item_id: int, *, user_id: int | None = None) -> Explanation:
-        """Show what the score of one query and one item is made of.
+        """Return the component scores and gate weights that the score of one query and one item consists of.
 
         Args:
-            query: one query: an embedding (D,), or ready components (Pq, d) where the similarity takes those.
+            query: one embedding (D,), or ready components (Pq, d) if the similarity takes those.
             item_id: an item of this index.
-            user_id: where the similarity has a user table.
+            user_id: the user, if the similarity has a user table.
         """
         return searching.explain(self._corpus, query, item_id, user_id=user_id)
 

@@ -6,7 +6,7 @@ import torch
 from torch import Tensor
 
 from railsearch.foundation.errors import InvalidInputError, NotEnoughItemsError
-from railsearch.foundation.inputs import ArrayLike, as_embeddings, as_tensor, as_user_ids, check_count
+from railsearch.foundation.inputs import ArrayLike, as_embeddings, as_tensor, as_user_ids, check_count, check_positive
 from railsearch.foundation.results import NO_ITEM, Explanation, SearchResult
 from railsearch.index.building import check_parts, one_query
 from railsearch.index.certificate import as_float32
@@ -14,7 +14,9 @@ from railsearch.index.contents import Contents
 from railsearch.index.corpus import Corpus
 from railsearch.index.filters import Allow, Exclude, make_filter
 from railsearch.index.strategies import BruteForce, Found, Strategy
-from railsearch.index.strategy_text import parse_strategy
+from railsearch.index.strategy_text import format_strategy, parse_strategy
+from railsearch.index.tuning import TuningReport, tune
+from railsearch.kernels import compute_query_parts, plain_arithmetic
 from railsearch.similarity import QueryParts
 
 if TYPE_CHECKING:
@@ -61,6 +63,38 @@ def search(
         own_filter = None if row_filter is None else row_filter.of_queries(first, last)
         batches.append(strategy.find_rows(corpus, query_parts, k, own_filter))
     return _result(corpus, batches)
+
+
+def tune_strategy(
+    contents: Contents,
+    sample_queries: ArrayLike,
+    k: int,
+    *,
+    target_recall: float,
+    confidence: float,
+    user_ids: ArrayLike | None,
+) -> TuningReport:
+    """Choose a strategy for a k, and store it with the contents; see `Index.tune`."""
+    k = check_count(k, name="k")
+    corpus = contents.corpus
+    queries = as_embeddings(sample_queries, name="sample_queries", shape=corpus.similarity.query_shape)
+    users = None if user_ids is None else as_user_ids(user_ids, count=len(queries))
+
+    @plain_arithmetic()
+    def search_with(parts: QueryParts, strategy: Strategy) -> SearchResult:
+        return search(contents, parts, k, strategy=strategy, exclude=None, allow=None, user_ids=None, pad=False)
+
+    report = tune(
+        search_with,
+        compute_query_parts(corpus.similarity, queries.to(corpus.like), users),
+        k=k,
+        num_items=len(corpus.ids),
+        max_n=corpus.engine.max_n,
+        target_recall=check_positive(target_recall, name="target_recall"),
+        confidence=check_positive(confidence, name="confidence"),
+    )
+    contents.remember(k, format_strategy(report.chosen))
+    return report
 
 
 def explain(corpus: Corpus, query: ArrayLike, item_id: int, *, user_id: int | None) -> Explanation:
