@@ -128,7 +128,7 @@ class SegmentBuilder:
         if _is_batches(items):
             if ids is not None or metadata is not None:
                 raise InvalidInputError(
-                    "items come in batches but ids or metadata was given too; put them into each ItemBatch."
+                    "items come in batches but ids or metadata was given too; put them into the batches."
                 )
             batches = self._check_batches(items, first_id)  # type: ignore[arg-type]  # _is_batches checked it
         else:
