@@ -141,8 +141,8 @@ def test_tune_keeps_the_limit_of_an_engine() -> None:
 
 
 def test_a_tuned_strategy_belongs_to_its_engine(tmp_path: Path) -> None:
-    similarity, items, _ = make_world("random", 600, seed=0)
-    queries = torch.randn(64, 6, generator=torch.Generator().manual_seed(0))
+    similarity, items, _ = make_world("random", 200, seed=0)
+    queries = torch.randn(40, 6, generator=torch.Generator().manual_seed(0))
     Index.build(similarity, items, path=tmp_path / "index").tune(queries, 5, target_recall=0.2)
     other = Index.open(tmp_path / "index", engine=Faiss("hnsw"))
     assert bool(other.search(queries, 5).is_exact.all())  # nothing was tuned for this engine, so brute force is used
