@@ -3,6 +3,7 @@
 from railsearch.foundation.errors import (
     DataFolderError,
     DownloadError,
+    EngineError,
     FingerprintError,
     IndexFolderError,
     IndexLockedError,
@@ -11,12 +12,14 @@ from railsearch.foundation.errors import (
     ModelFolderError,
     NotEnoughItemsError,
     RailsearchError,
+    StorageError,
     TrainingError,
 )
 
 __all__ = [
     "DataFolderError",
     "DownloadError",
+    "EngineError",
     "FingerprintError",
     "IndexFolderError",
     "IndexLockedError",
@@ -25,5 +28,6 @@ __all__ = [
     "ModelFolderError",
     "NotEnoughItemsError",
     "RailsearchError",
+    "StorageError",
     "TrainingError",
 ]

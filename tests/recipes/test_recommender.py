@@ -10,12 +10,12 @@ import pytest
 import torch
 from ir_measures import RR, Success, nDCG
 
-from railsearch import Index, InvalidInputError, NotEnoughItemsError, TwoPass
+from railsearch import Index, Recipe, Recommender, TwoPass
 from railsearch.data import HeldOut, Interactions, Split, leave_last_out
+from railsearch.errors import FingerprintError, InvalidInputError, NotEnoughItemsError
 from railsearch.evaluation import evaluate_test
 from railsearch.foundation.metrics import hit_rate
 from railsearch.models import rank_held_out
-from railsearch.recommender import Recipe, Recommender
 from tests.support.cycles import cycles
 from tests.support.naive_ranking import compare_alone, encode_alone, events_of, naive_ranks
 from tests.support.training_worlds import ENCODERS, SIMILARITIES, Naming, random_walks, small_recipe
@@ -376,3 +376,107 @@ def test_an_index_finds_what_is_recommended(tmp_path: Path, naming: str | None, 
     assert found["item"].to_list() == expected["item"].to_list()
     assert found["score"].to_list() == expected["score"].to_list()
     assert (found["id"].to_list() == expected["item"].to_list()) == (naming is None)
+
+
+@pytest.fixture
+def titled() -> Interactions:
+    events = random_walks()
+    table = pl.DataFrame(
+        {
+            "user": events.user_ids.gather(events.users.numpy()),
+            "item": events.item_ids.gather(events.items.numpy()),
+            "timestamp": events.timestamps.numpy(),
+        }
+    )
+    catalogue = pl.DataFrame({"item": list(range(40)), "year": [1980 + item for item in range(40)]})
+    return Interactions.from_frame(table, catalogue=catalogue)
+
+
+def test_recommendations_come_from_an_index_on_disk(titled: Interactions, tmp_path: Path) -> None:
+    recommender = Recommender.fit(titled, small_recipe("hstu", "mixture-user", epochs=1))
+    expected = recommender.recommend([1, 2, 3], 5)
+    recommender.save(tmp_path / "model")
+    recommender.build_index(tmp_path / "index")
+    assert recommender.recommend([1, 2, 3], 5).equals(expected)
+    loaded = Recommender.load(tmp_path / "model", interactions=titled)
+    index = loaded.open_index(tmp_path / "index")
+    assert loaded.index is index
+    assert index.source == {
+        "kind": "railsearch.recommender", "model": loaded.fingerprint, "folder": str((tmp_path / "model").resolve()),
+    }  # fmt: skip
+    assert loaded.recommend([1, 2, 3], 5).equals(expected)
+    index.remove(expected["item"].unique().to_list())
+    again = loaded.recommend([1, 2, 3], 5)
+    assert not set(again["item"]) & set(expected["item"])
+    with pytest.raises(NotEnoughItemsError, match=r"k is 40 but there are \d\d items"):
+        loaded.recommend([1], 40)
+
+
+def test_an_index_of_another_model_is_refused(tmp_path: Path) -> None:
+    one, other = (Recommender.fit(WORLD, small_recipe(similarity="cosine", epochs=1, seed=seed)) for seed in (0, 1))
+    one.build_index(tmp_path / "index")
+    with pytest.raises(
+        FingerprintError, match=f"was built by recommender {one.fingerprint} but this is {other.fingerprint}; load the"
+    ):
+        other.open_index(tmp_path / "index")
+    assert other.index is None
+    Index.build(one.model.similarity, one.model.encoder.embed_items().detach(), path=tmp_path / "plain")
+    with pytest.raises(FingerprintError, match="plain was not built by a recommender; search it with embeddings"):
+        one.open_index(tmp_path / "plain")
+
+
+def test_only_allowed_items_are_recommended(titled: Interactions) -> None:
+    recommender = Recommender.fit(titled, small_recipe(epochs=1))
+    everything = recommender.recommend([1, 2], 25)
+    recent = recommender.recommend([1, 2], 3, allow="year >= 2005")
+    for user in (1, 2):
+        ranked = [item for item in everything.filter(pl.col("user") == user)["item"] if item >= 25]
+        assert recent.filter(pl.col("user") == user)["item"].to_list() == ranked[:3]
+    with pytest.raises(NotEnoughItemsError):
+        recommender.recommend([1], 3, allow=[7])
+    few = recommender.recommend([1, 2], 3, allow=[7, 39], pad=True)
+    assert set(few["item"]) <= {7, 39}
+    assert few["score"].is_finite().all()
+
+
+def test_the_tuned_strategy_of_the_index_is_used(titled: Interactions, monkeypatch: pytest.MonkeyPatch) -> None:
+    recommender = Recommender.fit(titled, small_recipe(epochs=1))
+    index = recommender.build_index()
+    used = []
+    search = Index.search
+    monkeypatch.setattr(Index, "search", lambda *given, **named: (used.append(given[3]), search(*given, **named))[1])
+    recommender.recommend([1], 3)
+    recommender.recommend([1], 3, strategy=TwoPass())
+    assert used == [None, TwoPass()]  # None: the index chooses what it was tuned to
+    assert recommender.index is index
+
+
+def test_search_has_a_certificate(recommender: Recommender) -> None:
+    lists = [history(1), history(2)]
+    result = recommender.search(lists, 6, TwoPass())
+    expected = recommender.recommend(histories=lists, k=6, filter_viewed=False)
+    assert result.is_exact.all()
+    assert result.ids.flatten().tolist() == expected["item"].to_list()
+    assert result.to_frame()["item"].to_list() == expected["item"].to_list()
+    without = recommender.search(lists, 3, exclude=[result.ids[0, :2].tolist(), []])
+    assert without.ids[0].tolist()[0] == int(result.ids[0, 2])
+
+
+def test_a_taken_folder_is_refused_before_training(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("railsearch.recommender.recommender.train_model", lambda *_, **__: pytest.fail("it trains"))
+    (tmp_path / "mine").mkdir()
+    (tmp_path / "mine" / "thesis.txt").write_text("years of work")
+    with pytest.raises(InvalidInputError, match="mine exists already"):
+        Recommender.fit(WORLD, small_recipe(), save_to=tmp_path / "mine")
+    with pytest.raises(InvalidInputError, match="holds other files than a railsearch recommender"):
+        Recommender.fit(WORLD, small_recipe(), save_to=tmp_path / "mine", overwrite=True)
+
+
+def test_sizes_that_no_memory_holds_are_refused() -> None:
+    with pytest.raises(InvalidInputError, match=r"model of this recipe cannot be built \(.*\); choose smaller sizes"):
+        Recommender.fit(WORLD, Recipe(encoder={"kind": "sasrec", "dim": 10**15}))
+
+
+def test_a_repr_says_what_it_is(recommender: Recommender) -> None:
+    assert repr(recommender).endswith(" 40 items)")
+    assert recommender.recipe.encoder.kind in repr(recommender)

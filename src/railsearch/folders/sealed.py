@@ -8,9 +8,10 @@ from typing import Any
 
 import xxhash
 
-from railsearch.folders.checked_files import check_file, describe_files, list_files, read_regular
+from railsearch.folders.checked_files import check_file, describe_files, list_files, read_checked
 from railsearch.foundation.errors import ModelFolderError, RailsearchError
 from railsearch.foundation.files import FileEntry
+from railsearch.foundation.safe_files import read_inside
 
 CONFIG_FILE = "config.json"
 CARD_FILE = "README.md"
@@ -42,7 +43,8 @@ class FolderFormat:
 
     def write(self, folder: Path, content: Mapping[str, object]) -> None:
         """Write the config; all other files must be in the folder already."""
-        files = {name: {"size": entry.size, "checksum": entry.checksum} for name, entry in self._describe(folder)}
+        entries = describe_files(folder, self.files)
+        files = {name: {"size": entry.size, "checksum": entry.checksum} for name, entry in entries.items()}
         config = {"format": self.name, "format_version": self.version, "files": files, **content}
         config["checksum"] = _checksum(config)
         (folder / self.config_file).write_text(json.dumps(config, indent=2) + "\n")
@@ -60,7 +62,7 @@ class FolderFormat:
         """Check that the folder holds exactly the files that its config lists, with the same sizes and checksums."""
         entries = {name: self._entry(folder, config, name) for name in config["files"]}
         for name, entry in entries.items():
-            check_file(folder / name, entry, error=self.error, remedy=self.remedy)
+            check_file(folder, name, entry, error=self.error, remedy=self.remedy)
         for name in list_files(folder, self.files):
             if name not in entries:
                 raise self.error(f"{folder / name} is not in the list of {self.config_file}; remove the file.")
@@ -68,7 +70,7 @@ class FolderFormat:
     def read_file(self, folder: Path, config: Mapping[str, Any], name: str) -> bytes:
         """Read one file that the config lists, and check it."""
         entry = self._entry(folder, config, name)
-        return check_file(folder / name, entry, error=self.error, remedy=self.remedy, returns_content=True)
+        return read_checked(folder, name, entry, error=self.error, remedy=self.remedy)
 
     def is_in(self, folder: Path) -> bool:
         """Return True if a folder states this format, even if its config is damaged."""
@@ -81,13 +83,10 @@ class FolderFormat:
         known = {self.config_file, *self.files, *self.free, *self.inner}
         if {entry.name for entry in folder.iterdir()} - known:
             return False
-        listed = _read_json(folder / self.config_file).get("files", {})
+        listed = _read_json(folder, self.config_file).get("files", {})
         if any("/" in name and name not in listed for name in list_files(folder, self.files)):
             return False
         return all(inner.is_alone_in(folder / name) for name, inner in self.inner.items() if (folder / name).exists())
-
-    def _describe(self, folder: Path) -> list[tuple[str, FileEntry]]:
-        return describe_files(folder, self.files)
 
     def _entry(self, folder: Path, config: Mapping[str, Any], name: str) -> FileEntry:
         """Return the size and checksum that the config states for a file of this format."""
@@ -108,11 +107,12 @@ class FolderFormat:
     def _read_stated(self, folder: Path) -> dict[str, Any]:
         file = folder / self.config_file
         try:
-            config = _read_json(file)
+            config = _read_json(folder, self.config_file)
         except (FileNotFoundError, NotADirectoryError):
             raise self.error(f"{file} does not exist; give a folder that {self.writer} wrote.") from None
         except (OSError, ValueError, RecursionError) as error:
-            raise self.error(f"{file} cannot be read ({error}); {self.remedy}.") from error
+            cause = error.strerror if isinstance(error, OSError) and error.strerror else error
+            raise self.error(f"{file} cannot be read ({cause}); {self.remedy}.") from error
         if config.get("format") != self.name:
             raise self.error(f"{file} is not the config of a railsearch {self.noun}; give another folder.")
         if config.get("format_version") != self.version:
@@ -126,15 +126,15 @@ class FolderFormat:
 def stated_format(folder: Path, config_file: str = CONFIG_FILE) -> str | None:
     """Return the format that a folder's config states, or None if there is no such config."""
     try:
-        name = _read_json(folder / config_file).get("format")
+        name = _read_json(folder, config_file).get("format")
     except (OSError, ValueError, RecursionError):
         return None
     return name if isinstance(name, str) else None
 
 
-def _read_json(file: Path) -> dict[str, Any]:
+def _read_json(folder: Path, name: str) -> dict[str, Any]:
     """Return the object in a JSON file; an empty one if the file holds another value."""
-    content = json.loads(read_regular(file, max_bytes=LARGEST_CONFIG))
+    content = json.loads(read_inside(folder, name, largest=LARGEST_CONFIG))
     return content if isinstance(content, dict) else {}
 
 

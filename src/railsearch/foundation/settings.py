@@ -105,7 +105,7 @@ def _explained(config: type[Config], error: ValidationError) -> str:
         elif found["type"] == "union_tag_invalid":
             problems.append(f"{place}.kind is {context['tag']!r}; choose from: {context['expected_tags']}")
         elif isinstance(nested := context.get("error"), InvalidInputError):  # of a group within this one
-            problems.append(f"{place}: {str(nested).removesuffix('.')}")
+            problems.append((f"{place}: " if found["loc"] else "") + str(nested).removesuffix("."))
         else:
             problems.append(f"{place} is {_shortened(found['input'])}: {found['msg'][0].lower()}{found['msg'][1:]}")
     return "; ".join(problems) + "."

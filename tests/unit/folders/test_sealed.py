@@ -6,7 +6,6 @@ from pathlib import Path
 import pytest
 
 from railsearch.folders import FolderFormat, check_target, writing
-from railsearch.folders.checked_files import read_regular
 from railsearch.foundation.errors import DataFolderError, InvalidInputError, ModelFolderError
 
 INNER = FolderFormat("test.inner", 1, noun="inner thing", writer="test", files=frozenset({"weights"}))
@@ -83,11 +82,11 @@ def test_only_regular_files_are_read(folder: Path, tmp_path: Path, name: str, ki
         check(folder)
 
 
-def test_a_file_that_is_too_large_is_not_read(tmp_path: Path) -> None:
-    with (tmp_path / "sparse").open("wb") as file:
+def test_a_config_that_is_too_large_is_not_read(folder: Path) -> None:
+    with (folder / "config.json").open("wb") as file:
         file.truncate(2**40)
-    with pytest.raises(OSError, match="at most 1000 were expected"):
-        read_regular(tmp_path / "sparse", max_bytes=1000)
+    with pytest.raises(ModelFolderError, match=r"config\.json cannot be read \(it has 1099511627776 bytes but"):
+        OUTER.read(folder)
 
 
 @pytest.mark.parametrize("name", ["../outside", "words/../../outside", "/etc/hostname", "config.json", "README.md"])
