@@ -52,9 +52,8 @@ def check_similarity_contract(similarity: Similarity, *, seed: int = 0) -> None:
         _check_candidates(exact, query_parts, item_parts, generator)
         _check_bounds(exact, query_parts, item_parts)
     _check_training(similarity, generator)
-    queries, items, users = (None if value is None else _to_single(value) for value in _inputs(exact, 1.0, generator))
-    assert queries is not None
-    assert items is not None
+    queries, items, users = _inputs(exact, 1.0, generator)
+    queries, items = queries.float(), items.float()
     single = copy.deepcopy(similarity).float().train(False)
     assert isinstance(single, Similarity)
     _check_config(single, queries, items, users)
@@ -160,9 +159,7 @@ def _check_bounds(similarity: Similarity, query_parts: QueryParts, item_parts: I
 def _check_training(similarity: Similarity, generator: Generator) -> None:
     trained = copy.deepcopy(similarity).float().train(True)  # type: ignore[attr-defined]
     queries, items, users = _inputs(trained, 1.0, generator)
-    scores = trained.score(
-        trained.query_parts(_to_single(queries), user_ids=users), trained.item_parts(_to_single(items))
-    )
+    scores = trained.score(trained.query_parts(queries.float(), user_ids=users), trained.item_parts(items.float()))
     if any(True for _ in trained.parameters()):
         assert scores.requires_grad, "no weight gets a gradient from score in training mode"
         scores.sum().backward()
@@ -233,10 +230,6 @@ def _check_close(found: Tensor, expected: Tensor, message: str) -> None:
 
 def _tolerance(values: Tensor) -> float:
     return ROUNDING * (1 + float(values.abs().max()))
-
-
-def _to_single(values: Tensor) -> Tensor:
-    return values.float() if values.is_floating_point() else values
 
 
 def _missing(similarity: object) -> str:
