@@ -305,11 +305,38 @@ def test_small_unions_are_filled_up_to_k() -> None:
         (lambda: Combined(1.5, 2), "per_component is 1.5"),
         (lambda: Adaptive(max_gap=-1.0), "max_gap is -1.0"),
         (lambda: Adaptive(max_scored=0), "max_scored is 0"),
+        (lambda: Adaptive(max_gap=10**400), r"max_gap is 1000+\.\.\.; give a number that fits into fp64"),
+        (lambda: Adaptive(max_gap=-(10**5000)), "max_gap is a number of thousands of digits; give a number that fits"),
+        (lambda: Adaptive(max_gap=float("inf")), "max_gap is inf; give a finite number"),
+        (lambda: Adaptive(max_gap=float("nan")), "max_gap is nan; give a finite number"),
+        (lambda: Adaptive(max_gap=True), "max_gap is True; give a number"),
+        (
+            lambda: Adaptive(max_scored=10**5000),
+            "max_scored is a number of thousands of digits; ask for max_scored <= 9223372036854775807",
+        ),
+        (lambda: Average(10**5000), "n is a number of thousands of digits; ask for n <= 9223372036854775807"),
+        (lambda: PerComponent(-(10**5000)), "n is a number of thousands of digits; ask for n >= 1"),
+        (
+            lambda: Combined(1, 10**5000),
+            "by_average is a number of thousands of digits; ask for by_average <= 9223372036854775807",
+        ),
     ],
 )
 def test_bad_strategies(strategy: object, message: str) -> None:
     with pytest.raises(InvalidInputError, match=message):
         strategy()
+
+
+def test_sizes_far_beyond_the_corpus_score_all_of_it() -> None:
+    similarity, items, queries = make_world("random", 50, seed=1)
+    index = Index.build(similarity, items)
+    expected = index.search(queries, 5)
+    for strategy in (Average(10**18), PerComponent(10**18), Combined(10**18, 10**18), Adaptive(1e300, 10**18)):
+        found = index.search(queries, 5, strategy)
+        if not isinstance(strategy, Adaptive):
+            assert torch.equal(found.ids, expected.ids), strategy
+            assert bool(found.is_exact.all()), strategy
+        assert bool((found.num_scored <= 50).all())
 
 
 @pytest.mark.parametrize("precision", ["fp16", "bf16"])

@@ -224,7 +224,7 @@ def check_count(value: object, *, name: str, minimum: int = 1) -> int:
     if isinstance(value, bool) or not isinstance(value, (int, np.integer)):
         raise InvalidInputError(f"{name} is {value!r}; give a whole number >= {minimum}.")
     if value < minimum:
-        raise InvalidInputError(f"{name} is {value}; ask for {name} >= {minimum}.")
+        raise InvalidInputError(f"{name} is {_shown(value)}; ask for {name} >= {minimum}.")
     if value > LARGEST_INTEGER:
         raise InvalidInputError(f"{name} is {_shown(value)}; ask for {name} <= {LARGEST_INTEGER}.")
     return int(value)

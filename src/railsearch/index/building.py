@@ -13,7 +13,7 @@ from railsearch.foundation.inputs import ArrayLike, as_embeddings, as_ids, check
 from railsearch.foundation.results import ItemBatch, ItemBatches
 from railsearch.index.metadata import Metadata, as_metadata, fit_columns, stack
 from railsearch.index.segment import Segment
-from railsearch.kernels import compute_item_parts
+from railsearch.kernels import compute_item_parts, plain_arithmetic
 from railsearch.similarity import ItemParts, QueryParts, Similarity
 from railsearch.similarity.fingerprints import leave_unnamed
 
@@ -54,11 +54,13 @@ def prepare_similarity(similarity: Similarity) -> Similarity:
     return similarity
 
 
+@plain_arithmetic()
 def one_query(similarity: Similarity) -> QueryParts:
     """Return the parts of one query of zeros, which show the shapes and types of query parts."""
     return similarity.query_parts(_zeros(similarity, similarity.query_shape))
 
 
+@plain_arithmetic()
 def one_item(similarity: Similarity) -> ItemParts:
     """Return the parts of one item of zeros, which show the shapes and types of item parts."""
     return similarity.item_parts(_zeros(similarity, similarity.item_shape))
@@ -189,11 +191,24 @@ class SegmentBuilder:
         else:
             parts = compute_item_parts(self._similarity, items, on_rows=self._on_rows)
         if self._dtype is not None:
-            parts = parts.to(self._dtype)
+            parts, exact = parts.to(self._dtype), parts
+            _check_storage(parts, exact)
         for name, part in (("item components", parts.components), ("item gate", parts.gate)):
             if part is not None:
                 check_finite(part, name=name)
         return ItemParts(parts.components, parts.gate)
+
+
+def _check_storage(stored: ItemParts, exact: ItemParts) -> None:
+    """Refuse items whose components are all rounded to zero by the precision of the index."""
+    is_zero = (stored.components == 0).flatten(1).all(dim=1)  # (n,)
+    is_lost = is_zero & (exact.components != 0).flatten(1).any(dim=1)  # (n,)
+    if bool(is_lost.any()):
+        row, dtype = int(is_lost.nonzero()[0]), str(stored.components.dtype).removeprefix("torch.")
+        raise InvalidInputError(
+            f"the components of row {row}, no larger than {float(exact.components[row].abs().max()):.2g}, underflow to "
+            f"zero in {dtype}; scale the embeddings up, or build with precision='fp32'."
+        )
 
 
 @dataclass(frozen=True, slots=True, eq=False)
