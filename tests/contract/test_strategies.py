@@ -312,13 +312,13 @@ def test_small_unions_are_filled_up_to_k() -> None:
         (lambda: Adaptive(max_gap=True), "max_gap is True; give a number"),
         (
             lambda: Adaptive(max_scored=10**5000),
-            "max_scored is a number of thousands of digits; ask for max_scored <= 9223372036854775807",
+            "max_scored is a number of thousands of digits; ask for max_scored <=",
         ),
         (lambda: Average(10**5000), "n is a number of thousands of digits; ask for n <= 9223372036854775807"),
         (lambda: PerComponent(-(10**5000)), "n is a number of thousands of digits; ask for n >= 1"),
         (
             lambda: Combined(1, 10**5000),
-            "by_average is a number of thousands of digits; ask for by_average <= 9223372036854775807",
+            "by_average is a number of thousands of digits; ask for by_average <=",
         ),
     ],
 )
