@@ -1,6 +1,7 @@
 """The command line: `railsearch --help` is its documentation."""
 
 import contextlib
+import errno
 import os
 import sys
 from typing import NoReturn
@@ -41,7 +42,9 @@ def _run() -> int:
     except RailsearchError as error:
         return _complain(f"error: {lines_of(with_flags(str(error)))}")
     except OSError as error:
-        name = f"{error.filename!r}: " if error.filename is not None else ""
+        if error.filename is None and error.errno in (errno.ENOSPC, errno.EIO):
+            return _complain(f"error: the output cannot be written ({error.strerror}).")
+        name = "" if error.filename is None else f"{error.filename!r}: "
         return _complain(f"error: {name}{error.strerror or error}.")
     except (MemoryError, RuntimeError) as error:
         if not isinstance(error, MemoryError) and "allocate memory" not in str(error):  # as torch says it

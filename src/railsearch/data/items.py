@@ -2,6 +2,7 @@
 
 from collections.abc import Iterator
 from pathlib import Path
+from tokenize import TokenError
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -25,7 +26,7 @@ def read_array(path: str | Path) -> npt.NDArray[np.generic]:
         raise InvalidInputError(f"{file} is no .npy file; save the array with numpy.save.")
     try:
         return np.load(file, mmap_mode="r", allow_pickle=False)  # type: ignore[no-any-return]
-    except (OSError, ValueError, EOFError, OverflowError, MemoryError) as error:
+    except (OSError, ValueError, EOFError, OverflowError, MemoryError, SyntaxError, TokenError) as error:
         raise InvalidInputError(
             f"{file} cannot be read as an array ({error}); save it again with numpy.save(path, array)."
         ) from error
