@@ -140,7 +140,7 @@ def test_wrong_tables(index: Index, queries: torch.Tensor, table: pl.DataFrame) 
         plain.search(queries, 1, allow="year > 1")
     for metadata, message in (
         (table[:3], "metadata has 3 rows but there are 60 items"),
-        (table.rename({"title": "score"}), "metadata has a column 'score', which results have of their own"),
+        (table.rename({"title": "score"}), "metadata has a column 'score', which every table of results has"),
         ({"title": TITLES}, "metadata is a dict; give a polars DataFrame"),
     ):
         with pytest.raises(InvalidInputError, match=message):
@@ -156,3 +156,23 @@ def test_wrong_tables(index: Index, queries: torch.Tensor, table: pl.DataFrame) 
     assert (index.version, len(index)) == (version, 60)
     with pytest.raises(InvalidInputError, match="but the index has no columns"):
         plain.add(torch.randn(1, 4), metadata=table[:1])
+
+
+@pytest.mark.parametrize(
+    "column",
+    [
+        pl.Series("day", [2**31 - 1, 0], dtype=pl.Int32).cast(pl.Date),
+        pl.Series("day", [2**62, None], dtype=pl.Int64).cast(pl.Datetime("ms")),
+        pl.Series("day", [2**62, 1], dtype=pl.Int64).cast(pl.Datetime("us", "UTC")),
+        pl.Series("day", [2**62, 1], dtype=pl.Int64).cast(pl.Duration("ms")),
+        pl.Series("day", [[2**62], None], dtype=pl.List(pl.Int64)).cast(pl.List(pl.Datetime("ms"))),
+        pl.Series("day", [{"x": 2**62}, None], dtype=pl.Struct({"x": pl.Int64})).cast(
+            pl.Struct({"x": pl.Datetime("ms")})
+        ),
+    ],
+)
+def test_dates_that_cannot_be_printed_are_refused(column: pl.Series) -> None:
+    with pytest.raises(InvalidInputError, match=r"column 'day' .* outside the years 1 to 9999; correct or drop it"):
+        Index.build(DotProduct(dim=2), torch.eye(2), metadata=column.to_frame())
+    usual = pl.Series("day", [0, None], dtype=pl.Int64).cast(pl.Datetime("ms")).to_frame()
+    assert Index.build(DotProduct(dim=2), torch.eye(2), metadata=usual).metadata.equals(usual)

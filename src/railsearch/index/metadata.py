@@ -1,4 +1,4 @@
-"""Columns that go with items (titles, years, prices): kept beside them, returned with results, and filtered by."""
+"""Metadata of items, such as titles, years and prices: stored with the items, returned with results, and filtered."""
 
 import io
 from collections.abc import Mapping, Sequence
@@ -14,10 +14,15 @@ from railsearch.foundation.errors import IndexFolderError, InvalidInputError
 from railsearch.index.conditions import compile_condition
 
 if TYPE_CHECKING:
-    from polars import DataFrame, Expr
+    from polars import DataFrame, Expr, Series
 
 RESERVED = ("query", "rank", "id", "score")
-"""Columns that a table of results has of its own."""
+"""Names of the columns that every table of results has."""
+UNITS_PER_DAY = {"ms": 86_400 * 10**3, "us": 86_400 * 10**6, "ns": 86_400 * 10**9}
+FIRST_DAY = -719_162
+"""Days from 1970 to the first day of year 1."""
+LAST_DAY = 2_932_896
+"""Days from 1970 to the last day of year 9999."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -45,7 +50,7 @@ class _ArrowFile:
 
 
 class Metadata:
-    """The columns of one segment's items: a table, or a mapped Arrow file that is read when it is first needed.
+    """The metadata of one segment's items: a table, or a mapped Arrow file that is read when it is first needed.
 
     The file is mapped at once, so that it can still be read after the cleanup of its version.
     """
@@ -61,24 +66,24 @@ class Metadata:
     @property
     def frame(self) -> "DataFrame":
         """The table, one row for each item."""
-        source = self._source  # looked at once: another thread may be reading it too
+        source = self._source  # read once: another thread may replace it
         if isinstance(source, _ArrowFile):
             source = self._source = source.read()
         return source
 
     def of_rows(self, rows: Tensor) -> "DataFrame":
-        """The table of some rows (n,), in their order."""
+        """Return the table of some rows (n,), in their order."""
         return self.frame[rows.cpu().numpy()]
 
     def write(self, path: Path) -> None:
         """Write an Arrow file."""
-        content = io.BytesIO()  # polars has its own ideas of what a full disk is called
+        content = io.BytesIO()  # polars reports a full disk in its own way
         self.frame.write_ipc(content, compression="zstd")
         path.write_bytes(content.getbuffer())
 
 
 def stack(tables: "Sequence[DataFrame]") -> "DataFrame | None":
-    """Tables one after the other, with the columns in the order of the first; None where there are none."""
+    """Stack tables, with the columns in the order of the first; return None if there are none."""
     joined = None
     for table in tables:
         joined = table if joined is None else joined.vstack(table.select(joined.columns))
@@ -104,18 +109,39 @@ def as_metadata(table: object, *, count: int) -> Metadata:
     taken = [name for name in frame.columns if name in RESERVED]
     if taken:
         raise InvalidInputError(
-            f"metadata has a column {taken[0]!r}, which results have of their own ({', '.join(RESERVED)}); rename it."
+            f"metadata has a column {taken[0]!r}, which every table of results has ({', '.join(RESERVED)}); rename it."
         )
     objects = [name for name, kind in frame.schema.items() if kind == pl.Object]
     if objects:
         raise InvalidInputError(
-            f"metadata has a column {objects[0]!r} of Python objects, which cannot be kept; give text or numbers."
+            f"metadata has a column {objects[0]!r} of Python objects, which cannot be stored; give text or numbers."
         )
+    for name in frame.columns:
+        _check_dates(frame[name], name)
     return Metadata(frame.rechunk())
 
 
+def _check_dates(column: "Series", name: str) -> None:
+    """Refuse dates outside the years 1 to 9999, also within lists: polars panics when it prints them."""
+    import polars as pl  # noqa: PLC0415
+
+    kind = column.dtype
+    if isinstance(kind, (pl.List, pl.Array)):
+        _check_dates(column.explode(), name)
+    elif isinstance(kind, pl.Struct):
+        for field in kind.fields:
+            _check_dates(column.struct.field(field.name), name)
+    elif isinstance(kind, (pl.Date, pl.Datetime, pl.Duration)):
+        per_day = 1 if isinstance(kind, pl.Date) else UNITS_PER_DAY[kind.time_unit]
+        days = column.to_physical() // per_day
+        if not days.is_between(FIRST_DAY, LAST_DAY).all():  # missing values are ignored
+            raise InvalidInputError(
+                f"metadata has a value in column {name!r} ({kind}) outside the years 1 to 9999; correct or drop it."
+            )
+
+
 def fit_columns(given: Metadata | None, known: Metadata | None) -> Metadata | None:
-    """Check that items bring the columns that are known, and put them into their order."""
+    """Check that items have the known columns, and return them in the known order."""
     found = None if given is None else dict(given.frame.schema)
     wanted = None if known is None else dict(known.frame.schema)
     if found != wanted:
@@ -133,7 +159,7 @@ def evaluate_filter(allow: "str | Expr", frame: "DataFrame | None", rows: Tensor
     Args:
         allow: a condition as text, in the grammar of `railsearch.index.conditions`, or a polars expression.
         frame: the table.
-        rows: the rows of it that are looked at.
+        rows: the rows to evaluate.
     """
     import polars as pl  # noqa: PLC0415
 
@@ -145,7 +171,7 @@ def evaluate_filter(allow: "str | Expr", frame: "DataFrame | None", rows: Tensor
     expression = compile_condition(allow, frame.schema) if isinstance(allow, str) else allow
     try:
         needed = [name for name in frame.columns if name in set(expression.meta.root_names())]
-        # Only what the condition looks at is gathered; if it looks at nothing we know, polars says what is wrong.
+        # Only the needed columns are gathered; if the expression needs no known column, polars says what is wrong.
         live = frame.select(needed or frame.columns)[rows.cpu().numpy()]
         found = live.select(expression.alias("allow"))["allow"]
     except (pl.exceptions.PolarsError, pl.exceptions.PanicException, TypeError, ValueError) as error:
@@ -163,7 +189,7 @@ def evaluate_filter(allow: "str | Expr", frame: "DataFrame | None", rows: Tensor
 
 
 def is_expression(allow: object) -> bool:
-    """Whether a filter is a condition over metadata, and not a mask or a list."""
+    """Return whether a filter is a condition over metadata, and not a mask or a list."""
     return isinstance(allow, str) or (type(allow).__module__.startswith("polars") and type(allow).__name__ == "Expr")
 
 
