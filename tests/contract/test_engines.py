@@ -24,6 +24,7 @@ from railsearch.index.engines import Engine, Faiss, Flat
 from railsearch.testing import check_engine
 from tests.support.engines import AtMost, Complete
 from tests.support.search_worlds import EXACT, WORLDS, check_result, fp64_scores, make_world
+from tests.support.trials import trials
 from tests.support.worked_example import TableSimilarity, worked_example_table
 
 ENGINES = [Flat(), Faiss(), Faiss("hnsw"), Faiss("ivf"), Faiss("sq8")]
@@ -35,7 +36,7 @@ def test_every_engine_keeps_the_contract(engine: Engine) -> None:
     check_engine(engine)
 
 
-@settings(max_examples=80)
+@settings(max_examples=trials(12, 80))
 @given(
     kind=st.sampled_from(WORLDS),
     engine=st.sampled_from([*ENGINES[1:], AtMost(12), Complete()]),

@@ -23,9 +23,10 @@ from railsearch.index.corpus import Corpus
 from railsearch.index.segment import Segment
 from railsearch.similarity import ItemParts, QueryParts
 from tests.support.search_worlds import EXACT, TOLERANCE, WORLDS, check_result, fp64_scores, make_world
+from tests.support.trials import trials
 
 
-@settings(max_examples=300)
+@settings(max_examples=trials(40, 300))
 @given(
     kind=st.sampled_from(WORLDS),
     seed=st.integers(0, 2**31 - 1),
@@ -72,7 +73,7 @@ def test_certificates_hold(
             assert bool((result.num_scored <= strategy.max_scored).all())
 
 
-@settings(max_examples=150)
+@settings(max_examples=trials(30, 150))
 @given(kind=st.sampled_from(WORLDS), seed=st.integers(0, 2**31 - 1))
 def test_no_score_exceeds_its_bound_by_more_than_the_slack(kind: str, seed: int) -> None:
     similarity, items, queries = make_world(kind, 200, seed)
