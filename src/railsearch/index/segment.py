@@ -40,7 +40,7 @@ class Segment:
             is_repeated = ids[1:] == ids[:-1]  # (n - 1,)
             if bool(is_repeated.any()):
                 raise InvalidInputError(
-                    f"id {int(ids[1:][is_repeated][0])} comes more than once ({int(is_repeated.sum())} repeats in "
+                    f"id {int(ids[1:][is_repeated][0])} is given more than once ({int(is_repeated.sum())} repeats in "
                     "all); give every item its own id."
                 )
             parts = parts[order]

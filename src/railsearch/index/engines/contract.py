@@ -16,7 +16,7 @@ __all__ = ["NO_ROW", "Engine", "Nearest", "Table"]
 
 
 class Table(Protocol):
-    """Vectors that are ready to be searched; never changed. Several threads may search a table at the same time."""
+    """Vectors that are ready to be searched. A table never changes; several threads may search it at the same time."""
 
     def best(self, vectors: Tensor, n: int, row_filter: RowFilter | None) -> Nearest:
         """Find the n best rows for each of the vectors (B, V, d), or all rows if the table has fewer.
@@ -95,7 +95,7 @@ class Engine(Protocol):
         """Check, without building anything, that tables can be built here.
 
         Args:
-            dim: dimension of the vectors; None if it is not known yet.
+            dim: dimension of the vectors; None if it is unknown as yet.
 
         Raises:
             MissingExtraError: a library is not installed.

@@ -39,7 +39,7 @@ class FaissKind(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Faiss:
-    """Search tables with FAISS, on the CPU (`pip install 'railsearch[faiss]'`).
+    """Search by FAISS, on the CPU (`pip install 'railsearch[faiss]'`).
 
     In an index folder, tables of hnsw, ivf and sq8 are kept on disk when they have been built. Railsearch stores the
     arrays of a FAISS index, checks every number that FAISS would follow as an address, and never reads FAISS's own
@@ -81,27 +81,27 @@ class Faiss:
 
     @property
     def is_exact(self) -> bool:
-        """Only the flat index compares every row as it is."""
+        """Whether the kind is flat: the others may miss rows or change their values."""
         return self.kind == FaissKind.FLAT
 
     @property
     def sees_every_row(self) -> bool:
-        """FAISS does not return the dot products of all rows."""
+        """Always false: FAISS does not return the dot products of all rows."""
         return False
 
     @property
     def supports_threshold(self) -> bool:
-        """Only the flat index finds all rows above a threshold."""
+        """Whether the kind is flat: the others may miss rows above a threshold."""
         return self.kind == FaissKind.FLAT
 
     @property
     def is_persistent(self) -> bool:
-        """A flat index is a copy of the vectors, and copying is all the work; the other kinds take time to build."""
+        """Whether the kind takes time to build; a flat index is only a copy of the vectors."""
         return self.kind != FaissKind.FLAT
 
     @property
     def max_n(self) -> int | None:
-        """The CPU indexes have no limit."""
+        """Always None: FAISS has no limit on the CPU."""
         return None
 
     def check_available(self, dim: int | None = None) -> None:

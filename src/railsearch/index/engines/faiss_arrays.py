@@ -39,7 +39,7 @@ class FaissIndex(Protocol):
 
 
 class UnusableArraysError(Exception):
-    """Arrays that are not those of such an index."""
+    """Arrays that cannot belong to such an index."""
 
 
 def take_arrays(faiss: ModuleType, index: FaissIndex, kind: str) -> dict[str, Array]:
@@ -69,7 +69,7 @@ def _take_hnsw(faiss: ModuleType, index: Any) -> dict[str, Array]:
 
 
 def _fill_hnsw(faiss: ModuleType, index: Any, rows: Floats, arrays: dict[str, Array]) -> None:
-    """Row i has levels[i] lists of neighbours, one for each level of the graph it is in, one after the other."""
+    """Check and fill a graph. Row i has levels[i] lists of neighbours, one for each level that it is on."""
     graph = index.hnsw
     ends = faiss.vector_to_array(graph.cum_nneighbor_per_level).astype(np.int64)  # (L,) begin of each level's list
     levels = _checked(arrays["levels"], np.int32, (len(rows),))  # (N,)

@@ -10,7 +10,7 @@ from railsearch.kernels import Nearest, RowFilter, choose_scan
 
 @dataclass(frozen=True, slots=True)
 class Flat:
-    """Scan every row.
+    """A plain scan of every row.
 
     It has no thresholds: without them, a two-pass search scans the items itself, with a threshold that rises as it
     finds better items.

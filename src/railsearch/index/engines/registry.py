@@ -25,7 +25,8 @@ _kinds: dict[str, type] = {"Flat": Flat, "Faiss": Faiss}
 def register_engine(kind: Kind) -> Kind:
     """Make an engine class known by its name, so that commands accept it; usable as a decorator.
 
-    The class is a dataclass whose settings are text, numbers or booleans.
+    The class is a frozen dataclass whose settings are text, numbers or booleans. Check it with
+    `railsearch.testing.check_engine` first.
     """
     if not hasattr(kind, "__name__") or not hasattr(kind, "__dataclass_fields__") or missing_members(kind):
         raise InvalidInputError(

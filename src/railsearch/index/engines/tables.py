@@ -22,11 +22,11 @@ class TableStore(Protocol):
     """A place that keeps the bytes of tables between processes. It is a cache: it may lose any of them."""
 
     def read(self, name: str, key: str, vectors: Tensor, *, max_bytes: int) -> bytes | None:
-        """Return the bytes of a table whose checksum holds and that has this name, key and form; None if unknown."""
+        """Return the bytes of the table with this name, key and form if their checksum matches, otherwise None."""
         ...
 
     def write(self, name: str, key: str, vectors: Tensor, stored: bytes) -> None:
-        """Keep the bytes of a table; an OSError if that is impossible."""
+        """Keep the bytes of a table; raise an OSError if that is impossible."""
         ...
 
 

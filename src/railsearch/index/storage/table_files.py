@@ -3,7 +3,7 @@
     tables/<segment>.<table>.<engine>.table
 
 The first line of a file is the checksum of the rest, the second says what the table is, and the bytes of the engine
-follow. A file is used only if it is a regular file in this folder, its checksum holds, and its second line is exactly
+follow. A file is used only if it is a regular file in this folder, its checksum matches, and its second line is exactly
 what the reader expects. No manifest names these files. A file that is missing, damaged or foreign costs the time to
 build the table again, and nothing else. So writers need no lock and no fsync, and a reader need not be able to write.
 """
@@ -62,7 +62,7 @@ class TableFiles:
         return content[begin:]
 
     def write(self, name: str, key: str, vectors: Tensor, stored: bytes) -> None:
-        """Put a table into the folder under its name; an OSError if that is impossible."""
+        """Write a table file, complete or not at all; raise an OSError if that is impossible."""
         with suppress(FileExistsError):
             (self._folder / FOLDER).mkdir()
         target = _file_name(name, key)
