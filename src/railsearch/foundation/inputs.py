@@ -219,14 +219,14 @@ def as_choice(choices: type[Choice], value: str, *, name: str) -> Choice:
         raise InvalidInputError(f"{name} is {value!r}; choose from: {known}.") from None
 
 
-def check_count(value: object, *, name: str, minimum: int = 1) -> int:
-    """Check that the value is a whole number of at least `minimum`."""
+def check_count(value: object, *, name: str, minimum: int = 1, maximum: int = LARGEST_INTEGER) -> int:
+    """Check that the value is a whole number from `minimum` to `maximum`."""
     if isinstance(value, bool) or not isinstance(value, (int, np.integer)):
         raise InvalidInputError(f"{name} is {value!r}; give a whole number >= {minimum}.")
     if value < minimum:
         raise InvalidInputError(f"{name} is {_shown(value)}; ask for {name} >= {minimum}.")
-    if value > LARGEST_INTEGER:
-        raise InvalidInputError(f"{name} is {_shown(value)}; ask for {name} <= {LARGEST_INTEGER}.")
+    if value > maximum:
+        raise InvalidInputError(f"{name} is {_shown(value)}; ask for {name} <= {maximum}.")
     return int(value)
 
 

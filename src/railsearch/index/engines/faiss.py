@@ -12,7 +12,7 @@ import safetensors.numpy
 import torch
 from torch import Tensor
 
-from railsearch.foundation.errors import EngineError, InvalidInputError, MissingExtraError
+from railsearch.foundation.errors import EngineError, MissingExtraError
 from railsearch.foundation.inputs import as_choice, check_count
 from railsearch.index.engines.contract import NO_ROW, Nearest
 from railsearch.index.engines.faiss_arrays import FaissIndex, UnusableArraysError, fill_index, take_arrays
@@ -59,9 +59,9 @@ class Faiss:
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "kind", as_choice(FaissKind, self.kind, name="kind"))
-        _check_at_most(check_count(self.links, name="links", minimum=2), MOST_LINKS, name="links")
+        check_count(self.links, name="links", minimum=2, maximum=MOST_LINKS)
         if self.effort is not None:
-            _check_at_most(check_count(self.effort, name="effort"), MOST_EFFORT, name="effort")
+            check_count(self.effort, name="effort", maximum=MOST_EFFORT)
 
     @property
     def key(self) -> str:
@@ -236,11 +236,6 @@ def _is_unwanted(rows: Tensor, row_filter: RowFilter, num_rows: int) -> Tensor:
 def _num_lists(num_rows: int) -> int:
     """Return the number of inverted lists for a table of this size."""
     return max(1, min(4 * math.isqrt(num_rows), num_rows // POINTS_PER_LIST))
-
-
-def _check_at_most(value: int, largest: int, *, name: str) -> None:
-    if value > largest:
-        raise InvalidInputError(f"{name} is {value}; ask for {name} <= {largest}.")
 
 
 def _as_array(vectors: Tensor) -> Floats:
