@@ -53,7 +53,7 @@ def test_read_back_it_recommends_the_same_bit_for_bit(encoder: str, similarity: 
 
 def test_without_interactions_histories_are_needed(recommender: Recommender, saved: Path) -> None:
     loaded = Recommender.load(saved)
-    with pytest.raises(InvalidInputError, match=r"no histories of users are at hand .* give histories=..., or Recomm"):
+    with pytest.raises(InvalidInputError, match=r"no histories of users are at hand .* pass histories=..., or load"):
         loaded.recommend(["user 1"], 3)
     asked = {"user 1": [1, 2, 3], "nobody": [4]}
     assert loaded.recommend(histories=asked, k=3).equals(recommender.recommend(histories=asked, k=3))
@@ -216,7 +216,7 @@ def test_the_card_says_what_was_done(recommender: Recommender, saved: Path) -> N
     card = (saved / "README.md").read_text()
     data, quality, training = card.split("\n## ")[1:]
     assert f"{len(WORLD)} events of 50 users with 40 items" in data
-    assert f"{leave_last_out(WORLD).num_train_events} were trained on; 0 rows were left out as bad" in data
+    assert f"{leave_last_out(WORLD).num_train_events} were trained on; 0 rows were skipped as bad" in data
     assert leave_last_out(WORLD).protocol in quality
     assert f"Epoch {recommender.card.best_epoch} of 2, picked by MRR on validation items." in quality
     for name, value in recommender.card.metrics.items():

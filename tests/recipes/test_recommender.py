@@ -226,10 +226,10 @@ def test_unknown_items_are_ignored_where_that_is_asked_for(recommender: Recommen
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
-        ({}, "give either users or histories, not both and not neither"),
+        ({}, "give either users or histories; exactly one of them"),
         ({"users": [1], "histories": [[1]]}, "give either users or histories"),
-        ({"users": [1, 99]}, r"users\[1\] is 99, whose history is not known; give it as histories="),
-        ({"users": ["nobody"]}, r"users\[0\] is 'nobody', whose history is not known"),
+        ({"users": [1, 99]}, r"users\[1\] is 99, whose history is unknown; pass it as histories="),
+        ({"users": ["nobody"]}, r"users\[0\] is 'nobody', whose history is unknown"),
         ({"users": "1"}, "users is '1'; give a list of ids"),
         ({"users": 1}, "users is 1; give a list of ids"),
         ({"users": []}, "there is nobody to recommend to; give at least one user or history"),
@@ -239,12 +239,12 @@ def test_unknown_items_are_ignored_where_that_is_asked_for(recommender: Recommen
         ({"histories": {"ann": []}}, "the history of 'ann' has no events"),
         (
             {"histories": [[99, 98]], "unknown_items": "ignore"},
-            "the history of 0 has no known item; there is nothing to recommend from: leave it out, or recommend what "
-            "is popular",
+            "the history of 0 has no known item; there is nothing to recommend from: omit it, or recommend popular "
+            "items",
         ),
         (
             {"histories": {"ann": [1, 99]}},
-            "the history of 'ann' has item 99, which the model does not know; leave it out, or pass "
+            "the history of 'ann' has item 99, which the model does not know; remove it, or pass "
             'unknown_items="ignore"',
         ),
         ({"histories": [1, 2, 3]}, r"histories\[0\] is 1; give a list of ids"),
@@ -472,9 +472,13 @@ def test_a_taken_folder_is_refused_before_training(tmp_path: Path, monkeypatch: 
         Recommender.fit(WORLD, small_recipe(), save_to=tmp_path / "mine", overwrite=True)
 
 
-def test_sizes_that_no_memory_holds_are_refused() -> None:
-    with pytest.raises(InvalidInputError, match=r"model of this recipe cannot be built \(.*\); choose smaller sizes"):
-        Recommender.fit(WORLD, Recipe(encoder={"kind": "sasrec", "dim": 10**15}))
+def test_sizes_that_no_memory_holds_are_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+    def fail(*_: object, **__: object) -> None:
+        raise RuntimeError("can't allocate memory: you tried to allocate 13194139533312 bytes\nat ...")
+
+    monkeypatch.setattr("railsearch.recommender.fitting.build_encoder", fail)
+    with pytest.raises(InvalidInputError, match=r"cannot be built \(can't allocate .* bytes\); choose smaller sizes"):
+        Recommender.fit(WORLD, small_recipe())
 
 
 def test_a_repr_says_what_it_is(recommender: Recommender) -> None:

@@ -23,7 +23,7 @@ class Config(BaseModel):
 
     model_config = ConfigDict(extra="forbid", frozen=True, allow_inf_nan=False)
 
-    def __init__(self, **values: Any) -> None:
+    def __init__(self, /, **values: Any) -> None:
         for name, value in values.items():
             field = type(self).model_fields.get(name)
             if isinstance(value, bool) and field is not None and "bool" not in str(field.annotation):
@@ -42,8 +42,9 @@ class Config(BaseModel):
             changes: single settings in place of the file's, such as "training.epochs=5"; without a value, such as
                 "training.patience=", the setting is omitted.
         """
+        content = read_settings(file, changes, sections=cls.model_fields)
         try:
-            return cls(**read_settings(file, changes, sections=cls.model_fields))
+            return cls(**content)
         except InvalidInputError as error:
             raise InvalidInputError(f"{file}: {error}") from None
 

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, NoReturn, Self
 from torch import Tensor
 
 from railsearch.foundation.errors import InvalidInputError
-from railsearch.foundation.inputs import ArrayLike, as_choice, as_path, check_count
+from railsearch.foundation.inputs import ArrayLike, ArrowTable, as_choice, as_path, check_count
 from railsearch.foundation.results import Explanation, SearchResult
 from railsearch.index import searching
 from railsearch.index.building import Items
@@ -54,7 +54,7 @@ class Index:
         ids: ArrayLike | None = None,
         *,
         path: str | Path | None = None,
-        metadata: object = None,
+        metadata: ArrowTable | None = None,
         precision: Precision | str = Precision.FP32,
         engine: Engine | None = None,
         source: Mapping[str, str] | None = None,
@@ -225,7 +225,7 @@ class Index:
         items: Items,
         ids: ArrayLike | None = None,
         *,
-        metadata: object = None,
+        metadata: ArrowTable | None = None,
         show_progress: bool | None = None,
     ) -> None:
         """Add items whose ids are not in the index; durable once this returns.
@@ -244,7 +244,7 @@ class Index:
         items: Items,
         ids: ArrayLike | None = None,
         *,
-        metadata: object = None,
+        metadata: ArrowTable | None = None,
         show_progress: bool | None = None,
     ) -> None:
         """Add items and replace those that have the same ids; durable once this returns.

@@ -4,6 +4,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from railsearch.foundation.errors import FingerprintError, InvalidInputError
+from railsearch.index.engines import Engine
 from railsearch.index.index import Index
 
 
@@ -21,6 +22,12 @@ class ModelSource:
         """Return the text that an index keeps as its `source`."""
         folder = "" if self.folder is None else str(self.folder)
         return {"kind": self.kind, "model": self.fingerprint, "folder": folder}
+
+    def open_index(self, path: str | Path, *, version: int | None, engine: Engine | None) -> Index:
+        """Open an index folder, and refuse one whose items another model has encoded."""
+        index = Index.open(path, version=version, engine=engine)
+        self.check(index)
+        return index
 
     def check(self, index: Index) -> None:
         """Refuse an index whose items another model has encoded."""

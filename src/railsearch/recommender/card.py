@@ -17,7 +17,7 @@ def describe_recommender(split: Split, recipe: Recipe, report: FitReport, evalua
         purpose="A recommender by railsearch: it takes a history of items and ranks the item that comes next."
         + " The encoder knows when each held-out item was met, as a server knows when it is asked." * knows_times,
         data=f"{data.source}: {len(data):,} events of {data.num_users:,} users with {data.num_items:,} items, of which "
-        f"{split.num_train_events:,} were trained on; {len(data.bad_rows)} rows were left out as bad.",
+        f"{split.num_train_events:,} were trained on; {len(data.bad_rows)} rows were skipped as bad.",
         counts={
             "users": data.num_users,
             "items": data.num_items,

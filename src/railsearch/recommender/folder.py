@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 import torch
+import xxhash
 
 from railsearch.folders import (
     CARD_FILE,
@@ -18,10 +19,12 @@ from railsearch.folders import (
     unpack_weights,
     writing,
 )
-from railsearch.foundation.errors import InvalidInputError, ModelFolderError
+from railsearch.foundation.errors import FingerprintError, InvalidInputError, ModelFolderError
 from railsearch.foundation.files import settled_folder
 from railsearch.models import SequentialModel
 from railsearch.recommender.recipe import Recipe, build_encoder, build_similarity
+from railsearch.similarity.fingerprints import compute_fingerprint
+from railsearch.similarity.registry import kind_of
 
 if TYPE_CHECKING:
     from polars import DataFrame, Series
@@ -48,6 +51,16 @@ class SavedRecommender:
     items: "DataFrame"
     user_ids: "Series | None"
     fingerprint: str
+
+
+def fingerprint_of(model: SequentialModel, items: "DataFrame") -> str:
+    """Return the name of a model's content: kinds, settings and weights, and the ids of its items in their order."""
+    encoder, similarity = model.encoder, model.similarity
+    ids = xxhash.xxh3_128_hexdigest("\n".join(map(repr, items["item"])).encode())
+    settings = {f"encoder.{name}": value for name, value in encoder.config.items()}
+    settings |= {f"similarity.{name}": value for name, value in similarity.config.items()}
+    settings |= {"encoder": encoder.kind, "similarity": kind_of(similarity), "items": ids}
+    return compute_fingerprint("recommender", settings, dict(model.state_dict()))
 
 
 def write_recommender(saved: SavedRecommender, target: Path, *, overwrite: bool) -> None:
@@ -86,7 +99,10 @@ def read_recommender(path: Path) -> SavedRecommender:
                 similarity=build_similarity(recipe, seed=None),
             )
         fill(model, tensors, folder / WEIGHTS_FILE)
-        fingerprint = str(config["fingerprint"])
+        stated = str(config["fingerprint"])
     except (InvalidInputError, TypeError, KeyError, RuntimeError, OverflowError, pl.exceptions.PolarsError) as error:
         raise ModelFolderError(f"{folder} does not hold together ({error}); restore it from a copy.") from error
-    return SavedRecommender(model.train(False), recipe, card, items, users, fingerprint)
+    found = fingerprint_of(model, items)
+    if found != stated:
+        raise FingerprintError(f"{folder} says that it holds model {stated} but holds {found}; restore it from a copy.")
+    return SavedRecommender(model.train(False), recipe, card, items, users, found)

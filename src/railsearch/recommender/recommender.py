@@ -2,27 +2,31 @@
 
 from collections.abc import Iterable, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Self, TypeAlias
+from typing import TYPE_CHECKING, Self
 
-import xxhash
 from torch import Tensor
 
-from railsearch.data import Interactions, Split, leave_last_out, read_prepared
+from railsearch.data import Interactions, Split, leave_last_out
 from railsearch.evaluation import Evaluation, evaluate_test
 from railsearch.folders import ModelCard, check_target, register_opener
-from railsearch.foundation.errors import FingerprintError, InvalidInputError
-from railsearch.foundation.inputs import ArrowTable, as_path, check_count
+from railsearch.foundation.errors import InvalidInputError
+from railsearch.foundation.inputs import as_path, check_count
 from railsearch.foundation.results import SearchResult
 from railsearch.index import Allow, Engine, Index, ModelSource, Precision, Strategy
 from railsearch.models import SequentialModel
 from railsearch.recommender.answers import check_enough, index_ids, to_table
 from railsearch.recommender.card import describe_recommender
+from railsearch.recommender.events import InteractionsLike, as_interactions, as_split, check_items
 from railsearch.recommender.fitting import train_model
-from railsearch.recommender.folder import FORMAT, SavedRecommender, read_recommender, write_recommender
+from railsearch.recommender.folder import (
+    FORMAT,
+    SavedRecommender,
+    fingerprint_of,
+    read_recommender,
+    write_recommender,
+)
 from railsearch.recommender.recipe import Recipe
 from railsearch.recommender.requests import HistoriesLike, Requests, UnknownItems, find_rows
-from railsearch.similarity.fingerprints import compute_fingerprint
-from railsearch.similarity.registry import kind_of
 from railsearch.training import FitReport
 from railsearch.training.processes import Processes
 
@@ -30,8 +34,6 @@ if TYPE_CHECKING:
     from polars import DataFrame, Series
 
 QUERIES_PER_SEARCH = 1024
-
-InteractionsLike: TypeAlias = Interactions | ArrowTable
 
 
 class Recommender:
@@ -104,7 +106,7 @@ class Recommender:
         if save_to is not None:
             check_target(FORMAT, as_path(save_to), overwrite=overwrite)
         recipe = Recipe() if recipe is None else recipe
-        known = _as_interactions(interactions)
+        known = as_interactions(interactions)
         if split is None:
             split = leave_last_out(known, has_validation=recipe.split.has_validation)
         elif split.interactions is not known:
@@ -134,12 +136,7 @@ class Recommender:
     @property
     def fingerprint(self) -> str:
         """Return the name of the model's content; an index remembers which model it was built with."""
-        encoder, similarity = self.model.encoder, self.model.similarity
-        ids = xxhash.xxh3_128_hexdigest("\n".join(map(repr, self.items["item"])).encode())
-        settings = {f"encoder.{name}": value for name, value in encoder.config.items()}
-        settings |= {f"similarity.{name}": value for name, value in similarity.config.items()}
-        settings |= {"encoder": encoder.kind, "similarity": kind_of(similarity), "items": ids}
-        return compute_fingerprint("recommender", settings, dict(self.model.state_dict()))
+        return fingerprint_of(self.model, self.items)
 
     def evaluate(self, data: Split | InteractionsLike | str | Path) -> Evaluation:
         """Rank the test items among all items of the model: HR, NDCG and MRR, with the protocol.
@@ -148,18 +145,10 @@ class Recommender:
             data: a split; or interactions, a table or a folder of prepared data, which are split as the recipe says.
                 Their items must be those of this model.
         """
-        if isinstance(data, (str, Path)):
-            data = read_prepared(data)
-        if not isinstance(data, Split):
-            data = leave_last_out(_as_interactions(data), has_validation=self.recipe.split.has_validation)
-        given, known = data.interactions, self.items["item"]
-        if find_rows(given.item_ids, known).tolist() != list(range(len(known))):
-            raise InvalidInputError(
-                f"the split has {given.num_items} items and they are not the {len(known)} of this model; split the "
-                "interactions that it was trained on, or ones with the same catalogue."
-            )
-        users = None if self.user_ids is None else find_rows(given.user_ids, self.user_ids)  # (U,)
-        return evaluate_test(self.model, data, user_rows=users)
+        split = as_split(data, has_validation=self.recipe.split.has_validation)
+        check_items(split, self.items["item"])
+        users = None if self.user_ids is None else find_rows(split.interactions.user_ids, self.user_ids)  # (U,)
+        return evaluate_test(self.model, split, user_rows=users)
 
     def recommend(
         self,
@@ -286,10 +275,8 @@ class Recommender:
             version: as in `Index.open`.
             engine: as in `Index.open`.
         """
-        index = Index.open(path, version=version, engine=engine)
-        self._source().check(index)
-        self.index = index
-        return index
+        self.index = self._source().open_index(path, version=version, engine=engine)
+        return self.index
 
     def save(self, path: str | Path, *, overwrite: bool = False) -> None:
         """Write a model folder: config.json, model.safetensors, items.parquet, and a model card, README.md.
@@ -313,14 +300,9 @@ class Recommender:
             card=saved.card,
             items=saved.items,
             user_ids=saved.user_ids,
-            interactions=None if interactions is None else _as_interactions(interactions),
+            interactions=None if interactions is None else as_interactions(interactions),
         )
         recommender._folder = folder.resolve()
-        if recommender.fingerprint != saved.fingerprint:
-            raise FingerprintError(
-                f"{folder} says that it holds model {saved.fingerprint} but holds {recommender.fingerprint}; "
-                "restore it from a copy."
-            )
         return recommender
 
     def _requests(
@@ -363,10 +345,6 @@ class Recommender:
 
     def _source(self) -> ModelSource:
         return ModelSource(FORMAT.name, self.fingerprint, self._folder)
-
-
-def _as_interactions(given: InteractionsLike) -> Interactions:
-    return given if isinstance(given, Interactions) else Interactions.from_frame(given)
 
 
 register_opener(FORMAT.name, Recommender.load)

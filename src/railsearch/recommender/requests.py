@@ -1,4 +1,4 @@
-"""Who asks for recommendations, with which history: from what users bring to what a model takes."""
+"""Requests for recommendations: users and histories in any form, turned into the histories that a model takes."""
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
@@ -24,7 +24,7 @@ HistoriesLike: TypeAlias = Sequence[Sequence[object]] | Mapping[object, Sequence
 
 
 class UnknownItems(StrEnum):
-    """What to do with an item that a model does not know."""
+    """Ways to treat an item that the model does not know."""
 
     REFUSE = "refuse"
     IGNORE = "ignore"
@@ -32,14 +32,14 @@ class UnknownItems(StrEnum):
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Requests:
-    """Histories that ask for what comes next, each with the name that its answer gets."""
+    """Histories to recommend for, each with the name of its user."""
 
     names: "Series"  # (B,)
     items: tuple[Tensor, ...]  # B times (n,) rows of items, oldest first
     times: tuple[Tensor, ...]  # B times (n,) seconds
-    users: Tensor  # (B,) rows of the model's own users; negative where it does not know them
+    users: Tensor  # (B,) rows of the model's own users; negative for unknown users
     at: int | None
-    """When all of them are asked, in seconds; None for the time of each one's last event."""
+    """The time of all requests in seconds; None for the time of the last event of each."""
 
     def __len__(self) -> int:
         return len(self.items)
@@ -56,25 +56,25 @@ class Requests:
         unknown_items: UnknownItems | str,
         at: int | None,
     ) -> "Requests":
-        """Check what was brought, and look its items and users up.
+        """Check users or histories, and look up their items and users.
 
         Args:
-            users: users of `interactions`; these or `histories` must be given.
+            users: users of `interactions`; give either these or `histories`.
             histories: lists of item ids, a mapping to such lists, or a table of events.
-            item_ids: the model's items, in the order of their rows.
+            item_ids: the items of the model, in the order of their rows.
             user_ids: users that the model has weights for, in the order of their rows.
-            interactions: where the users' histories are.
-            unknown_items: what to do with items that are not the model's.
-            at: when it is asked.
+            interactions: the histories of `users`.
+            unknown_items: how to treat items that the model does not know.
+            at: the time of the requests.
         """
         ignores = as_choice(UnknownItems, unknown_items, name="unknown_items") is UnknownItems.IGNORE
         if (users is None) == (histories is None):
-            raise InvalidInputError("give either users or histories, not both and not neither.")
+            raise InvalidInputError("give either users or histories; exactly one of them.")
         if users is not None:
             if interactions is None:
                 raise InvalidInputError(
-                    "no histories of users are at hand (a model folder holds none); give histories=..., or "
-                    "Recommender.load(path, interactions=...)."
+                    "no histories of users are at hand (a model folder holds none); pass histories=..., or load the "
+                    "model with Recommender.load(path, interactions=...)."
                 )
             asked = _of_users(users, interactions)
         elif isinstance(histories, Interactions) or hasattr(histories, "__arrow_c_stream__"):
@@ -91,13 +91,13 @@ class Requests:
         return Requests(asked.names, items, times, rows, at)
 
     def batches(self, size: int) -> "Iterable[Requests]":
-        """Cut into so many requests at a time."""
+        """Yield the requests in batches of at most `size`."""
         for first in range(0, len(self), size):
             rows = slice(first, first + size)
             yield Requests(self.names[rows], self.items[rows], self.times[rows], self.users[rows], self.at)
 
     def to_histories(self, *, max_length: int) -> Histories:
-        """The last events of each, up to the moment of the request."""
+        """Return the last events of each request, up to its time."""
         items, times = ([each[-max_length:] for each in whole] for whole in (self.items, self.times))
         next_times = [torch.cat([own[1:], own[-1:] if self.at is None else own.new_tensor([self.at])]) for own in times]
         return Histories(
@@ -110,7 +110,7 @@ class Requests:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class _Asked:
-    """Histories with the ids that they came with, one after the other."""
+    """Histories with their original ids, one after the other."""
 
     names: "Series"  # (B,)
     items: "list[Series]"  # (E,) ids in all, in pieces of one type each
@@ -118,13 +118,13 @@ class _Asked:
     lengths: list[int]  # (B,) events of each; they sum to E
     has_times: bool
     are_users: bool
-    """Whether names are those of users, and not places in a list."""
+    """True if names are ids of users, and not positions in a list."""
 
 
 def find_rows(values: "Series", ids: "Series") -> Tensor:
-    """The row of each value among ids, which are sorted and all different; -1 where there is none.
+    """Return the row of each value among ids, which are sorted and all different; -1 if there is none.
 
-    A value of another type stands for an id where nothing of it is lost: 3.0 and "3" for 3, but neither 3.5 nor "03".
+    A value of another type equals an id if nothing is lost by conversion: 3.0 and "3" equal 3, but 3.5 and "03" do not.
     """
     import polars as pl  # noqa: PLC0415
 
@@ -141,13 +141,13 @@ def find_rows(values: "Series", ids: "Series") -> Tensor:
 
 
 def _of_users(users: Iterable[object], interactions: Interactions) -> _Asked:
-    """Histories of users by their ids."""
+    """Return the histories of users by their ids."""
     names = _as_series(users, "users")
     rows = find_rows(names, interactions.user_ids)  # (B,)
     if bool((rows < 0).any()):
         place = int((rows < 0).nonzero()[0])
         raise InvalidInputError(
-            f"users[{place}] is {names[place]!r}, whose history is not known; give it as histories=..."
+            f"users[{place}] is {names[place]!r}, whose history is unknown; pass it as histories=..."
         )
     starts, ends = interactions.offsets[rows], interactions.offsets[rows + 1]  # (B,)
     places = torch.cat(
@@ -165,7 +165,7 @@ def _of_users(users: Iterable[object], interactions: Interactions) -> _Asked:
 
 
 def _of_lists(histories: object) -> _Asked:
-    """Histories as lists of item ids, whose events have no times."""
+    """Return histories that are lists of item ids; their events have no times."""
     import polars as pl  # noqa: PLC0415  (importing railsearch stays cheap)
 
     if isinstance(histories, Mapping):
@@ -189,7 +189,7 @@ def _of_lists(histories: object) -> _Asked:
 
 
 def _known_events(asked: _Asked, item_ids: "Series", *, ignores: bool) -> tuple[tuple[Tensor, ...], tuple[Tensor, ...]]:
-    """Rows and times of known items; a history that is empty, or empty without unknown items, is refused."""
+    """Return rows and times of known items; refuse a history that has no known item."""
     if not asked.lengths:
         raise InvalidInputError("there is nobody to recommend to; give at least one user or history.")
     found = torch.cat([find_rows(piece, item_ids) for piece in asked.items])  # (E,)
@@ -200,14 +200,14 @@ def _known_events(asked: _Asked, item_ids: "Series", *, ignores: bool) -> tuple[
         item = next(islice(chain.from_iterable(asked.items), place, None))
         raise InvalidInputError(
             f"the history of {asked.names[int(owners[place])]!r} has item {item!r}, which the model does not know; "
-            'leave it out, or pass unknown_items="ignore".'
+            'remove it, or pass unknown_items="ignore".'
         )
     counts = torch.bincount(owners[is_known], minlength=len(asked.lengths))  # (B,)
     if not int(counts.min()):
         empty = int(counts.argmin())
         raise InvalidInputError(
             f"the history of {asked.names[empty]!r} has no {'known item' if asked.lengths[empty] else 'events'}; "
-            "there is nothing to recommend from: leave it out, or recommend what is popular."
+            "there is nothing to recommend from: omit it, or recommend popular items."
         )
     return torch.split(found[is_known], counts.tolist()), torch.split(asked.times[is_known], counts.tolist())
 
@@ -217,7 +217,7 @@ def _check_time(at: object, *, has_times: bool) -> None:
         raise InvalidInputError(f"at is {at!r}; give whole seconds, as in the column timestamp.")
     if not has_times:
         raise InvalidInputError(
-            f"at is {at} but lists carry no times; give a table with a column timestamp, or leave at out."
+            f"at is {at} but lists carry no times; give a table with a column timestamp, or omit at."
         )
 
 

@@ -51,7 +51,7 @@ class TextRetriever:
         """
         self.recipe = recipe
         self.card: ModelCard | None = None
-        """What is known of a model that was trained."""
+        """Facts about the trained model; None if it was not trained."""
         self.report: FitReport | None = None
         """How training went; None for a model that was loaded."""
         self.index: Index | None = None
@@ -212,10 +212,8 @@ class TextRetriever:
             version: as in `Index.open`.
             engine: as in `Index.open`.
         """
-        index = Index.open(path, version=version, engine=engine)
-        self._source().check(index)
-        self.index = index
-        return index
+        self.index = self._source().open_index(path, version=version, engine=engine)
+        return self.index
 
     def search(
         self,

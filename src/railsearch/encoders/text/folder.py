@@ -30,7 +30,7 @@ FORMAT = FolderFormat(
 
 @dataclass(frozen=True, slots=True, eq=False)
 class SavedText:
-    """What the folder of a text encoder holds."""
+    """The content of a folder."""
 
     settings: TextEncoderConfig
     place: TokenPlace
@@ -40,7 +40,7 @@ class SavedText:
 
 
 def tensors_of(module: nn.Module) -> dict[str, Tensor]:
-    """Give all that has to be kept of a module, each tensor once though a model may use it under two names."""
+    """Return all tensors of a module to save; a tensor that a model uses under two names is returned once."""
     kept = module.state_dict(keep_vars=True)
     once = dict(module.named_parameters()) | {name: kept[name] for name, _ in module.named_buffers() if name in kept}
     return {name: tensor.detach().cpu().contiguous() for name, tensor in once.items()}
