@@ -1,4 +1,4 @@
-"""Data: interactions, items and queries from files, splits, and synthetic worlds whose truth is known."""
+"""Data: interactions, passages, items and queries from files, splits, and synthetic data with known preferences."""
 
 from railsearch.data.interactions.columns import TimeUnit
 from railsearch.data.interactions.frequent import keep_frequent

@@ -1,4 +1,4 @@
-"""Items and queries from files: NumPy arrays, and Parquet or Arrow tables, batch by batch."""
+"""Readers of items and queries: NumPy arrays, and Parquet or Arrow tables, in batches."""
 
 from collections.abc import Iterator
 from pathlib import Path
@@ -20,7 +20,7 @@ FORMATS = ", ".join((".npy", *TABLES))
 
 
 def read_array(path: str | Path) -> npt.NDArray[np.generic]:
-    """Map an array of a .npy file into memory; nothing is unpickled."""
+    """Map the array of a .npy file into memory; nothing is unpickled."""
     file = _existing(path)
     if file.suffix != ".npy":
         raise InvalidInputError(f"{file} is no .npy file; save the array with numpy.save.")
@@ -41,16 +41,16 @@ def read_items(
     embedding_column: str = "embedding",
     batch_size: int = 65_536,
 ) -> ItemBatches:
-    """Read items batch by batch, so that a file may be larger than memory.
+    """Read items in batches, so that a file may be larger than memory.
 
     Args:
-        path: a .npy array (N, D) or (N, Px, d), or a Parquet or Arrow table with a column of embeddings, a column of
-            ids where there is one, and other columns, which become metadata.
+        path: a .npy array (N, D) or (N, Px, d), or a Parquet or Arrow table with a column of embeddings. If it has a
+            column of ids, these are used; all other columns become metadata.
         ids: a .npy array of ids, for items in an array.
         metadata: a Parquet or Arrow table with one row for each item, for items in an array.
-        id_column: where a table has its ids.
-        embedding_column: where a table has its embeddings: lists of numbers, all of one length.
-        batch_size: rows read at once.
+        id_column: column of the ids in a table.
+        embedding_column: column of the embeddings in a table: lists of numbers, all of one length.
+        batch_size: number of rows that are read at once.
     """
     check_count(batch_size, name="batch_size")
     file = _existing(path)
@@ -118,7 +118,7 @@ def _table_batches(file: Path, id_column: str, embedding_column: str, batch_size
 
 
 def _embeddings(column: "Series", file: Path, first_row: int = 0) -> npt.NDArray[np.generic]:
-    """A column of lists as an array (n, D), or of lists of lists as one (n, Px, d)."""
+    """Return a column of lists as an array (n, D), or of lists of lists as an array (n, Px, d)."""
     import polars as pl  # noqa: PLC0415  (importing railsearch stays cheap)
 
     if not isinstance(column.dtype, (pl.List, pl.Array)):
@@ -167,19 +167,19 @@ def _collected(table: "LazyFrame", file: object) -> "DataFrame":
     try:
         return table.collect()
     except (pl.exceptions.PolarsError, OSError, ValueError) as error:
-        raise InvalidInputError(f"{file} cannot be read as a table ({error}); write it anew.") from error
+        raise InvalidInputError(f"{file} cannot be read as a table ({error}); write it again.") from error
 
 
 def _scan(file: Path) -> "LazyFrame":
     import polars as pl  # noqa: PLC0415
 
     if file.suffix not in TABLES:
-        raise InvalidInputError(f"{file} has a format that is not known; give one of: {FORMATS}.")
+        raise InvalidInputError(f"{file} has an unknown format; give one of: {FORMATS}.")
     try:
         table = pl.scan_parquet(file) if file.suffix == ".parquet" else pl.scan_ipc(file)
         table.collect_schema()
     except (pl.exceptions.PolarsError, OSError, ValueError) as error:
-        raise InvalidInputError(f"{file} cannot be read as a table ({error}); write it anew.") from error
+        raise InvalidInputError(f"{file} cannot be read as a table ({error}); write it again.") from error
     return table
 
 

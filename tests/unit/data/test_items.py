@@ -78,7 +78,7 @@ def test_wrong_files(tmp_path: Path, embeddings: np.ndarray) -> None:
     for path, options, message in (
         (tmp_path / "absent.npy", {}, "absent.npy does not exist or is no file; give one of: .npy, .parquet"),
         (tmp_path, {}, "does not exist or is no file"),
-        (tmp_path / "items.csv", {}, "items.csv has a format that is not known"),
+        (tmp_path / "items.csv", {}, "items.csv has an unknown format"),
         (tmp_path / "objects.npy", {}, "objects.npy cannot be read as an array"),
         (tmp_path / "torn.npy", {}, "torn.npy cannot be read as an array"),
         (tmp_path / "torn.parquet", {}, "torn.parquet cannot be read as a table"),

@@ -1,4 +1,4 @@
-"""From columns as they were given to ids, times and ratings; what cannot be read is null, and `why_not` says why."""
+"""Read columns of ids, times and ratings; values that cannot be read become null, and `why_not` explains them."""
 
 from dataclasses import dataclass
 from enum import StrEnum
@@ -10,13 +10,13 @@ if TYPE_CHECKING:
     from polars import Series
 
 LATEST_SECOND = 10**11
-"""In the year 5138. Numbers that are greater do not count seconds."""
+"""A second in the year 5138. Larger numbers are not in seconds."""
 SHOWN_CHARACTERS = 40
 DATE_FORMATS = ("%Y-%m-%d", "%Y-%m-%d %H:%M", "%Y-%m-%d %H:%M:%S%.f", "%Y-%m-%d %H:%M:%S%.f%#z")
 
 
 class TimeUnit(StrEnum):
-    """What times that are numbers count."""
+    """Unit of numeric times."""
 
     SECONDS = "s"
     MILLISECONDS = "ms"
@@ -34,16 +34,16 @@ PER_SECOND = {
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Times:
-    """When events were."""
+    """Times of events."""
 
     seconds: "Series"
-    """Whole ones; null where there is no time or none that can be."""
+    """Whole seconds; null if the time is missing or impossible."""
     exact: "Series"
-    """As finely as it was given, to sort by."""
+    """Times in the precision of the input, to sort by."""
 
 
 def read_ids(column: "Series", *, are_whole: bool = False) -> "Series":
-    """Ids as they were given, or as whole numbers; none is empty."""
+    """Return ids in the type of the input, or as whole numbers; empty ids become null."""
     import polars as pl  # noqa: PLC0415  (importing railsearch stays cheap)
 
     if column.dtype.is_nested() or column.dtype == pl.Object:
@@ -58,7 +58,7 @@ def read_ids(column: "Series", *, are_whole: bool = False) -> "Series":
 
 
 def read_ratings(column: "Series") -> "Series":
-    """Ratings as finite numbers."""
+    """Return ratings as finite numbers."""
     import polars as pl  # noqa: PLC0415
 
     if not (column.dtype.is_numeric() or column.dtype in (pl.String, pl.Boolean, pl.Null)):
@@ -67,7 +67,7 @@ def read_ratings(column: "Series") -> "Series":
 
 
 def read_times(column: "Series", unit: TimeUnit) -> Times:
-    """Times of numbers or dates; text is numbers or ISO dates, whichever its first value is."""
+    """Return times from numbers or dates; text is read as numbers or as ISO dates, as its first value is."""
     import polars as pl  # noqa: PLC0415
 
     values, per_second = _trimmed(column), PER_SECOND[unit]
@@ -90,7 +90,7 @@ def read_times(column: "Series", unit: TimeUnit) -> Times:
 
 
 def why_not(given: "Series", role: str, needed: str) -> "Series":
-    """Say for values that could not be read whether there was none, or one that cannot be read."""
+    """Return for values that could not be read whether they are missing, or what is wrong with them."""
     import polars as pl  # noqa: PLC0415
 
     text = given.cast(pl.String).str.strip_chars()
@@ -100,7 +100,7 @@ def why_not(given: "Series", role: str, needed: str) -> "Series":
 
 
 def as_numbers_where_lossless(*columns: "Series") -> "list[Series]":
-    """Text as whole numbers, if all of it is written as numbers are: 7 and not 007, which may be another id."""
+    """Return text as whole numbers if all of it is written so: as 7, not as 007, which may be another id."""
     import polars as pl  # noqa: PLC0415
 
     numbers = [column.cast(pl.Int64, strict=False) for column in columns]
@@ -112,10 +112,10 @@ def as_numbers_where_lossless(*columns: "Series") -> "list[Series]":
 
 
 def rows_of(values: "Series", ids: "Series") -> "Series":
-    """The row of each value among ids, none of which is there twice."""
+    """Return the row of each value among unique ids."""
     import polars as pl  # noqa: PLC0415
 
-    # Hashing finds text in millions of ids several times as fast as a binary search does.
+    # Hashing finds text among millions of ids several times faster than a binary search.
     rows = pl.DataFrame({"id": ids, "row": pl.int_range(len(ids), eager=True)})
     return pl.DataFrame({"id": values}).join(rows, on="id", how="left", maintain_order="left")["row"]
 
@@ -131,7 +131,7 @@ def _finite(numbers: "Series") -> "Series":
 
 
 def _numbers(text: "Series") -> "Series":
-    """Whole numbers where all of them are, so that none is rounded."""
+    """Return whole numbers if all are whole, so that none is rounded."""
     import polars as pl  # noqa: PLC0415
 
     whole, broken = text.cast(pl.Int64, strict=False), text.cast(pl.Float64, strict=False)
@@ -139,7 +139,7 @@ def _numbers(text: "Series") -> "Series":
 
 
 def _dates(text: "Series") -> "Series":
-    """Dates and times of ISO 8601; those without a zone are in UTC."""
+    """Return dates and times of ISO 8601; those without a zone are in UTC."""
     import polars as pl  # noqa: PLC0415
 
     plain = text.str.replace("T", " ", literal=True).str.replace("Z$", "+00:00")

@@ -1,4 +1,4 @@
-"""Users and items with too few events left out, as the preprocessing behind the paper's Books figures does it."""
+"""Filter for users and items with few events, as in the preprocessing of the paper's Books data."""
 
 import dataclasses
 
@@ -13,8 +13,8 @@ from railsearch.foundation.inputs import check_count
 def keep_frequent(interactions: Interactions, *, min_count: int) -> Interactions:
     """Keep events of users and of items that have at least `min_count` events.
 
-    Counted once, over all events: an item that loses events of rare users stays. Then users who are left with fewer
-    than `min_count` go; the items that only they met stay candidates.
+    Events are counted once: an item that loses events of rare users is kept. Afterwards, users with fewer than
+    `min_count` remaining events are dropped; items that only they met stay candidates.
 
     >>> import polars as pl
     >>> events = {"user": [1, 1, 1, 2, 2, 3], "item": [5, 6, 7, 5, 6, 5]}
@@ -50,6 +50,6 @@ def keep_frequent(interactions: Interactions, *, min_count: int) -> Interactions
 
 
 def _renumbered(rows: Tensor, count: int) -> tuple[Tensor, Tensor]:
-    """Rows numbered anew without gaps, and which row each new one was."""
+    """Return rows renumbered without gaps, and the old row of each new one."""
     is_used = torch.zeros(count, dtype=torch.bool).index_fill(0, rows, value=True)  # (count,)
     return (is_used.cumsum(dim=0) - 1)[rows], is_used.nonzero().flatten()

@@ -1,4 +1,4 @@
-"""Who met what, when: interactions in the order of time, with ids mapped to rows and kept."""
+"""Interactions of users with items, sorted by user and time, with ids mapped to rows."""
 
 import logging
 from collections.abc import Mapping, Sequence
@@ -18,29 +18,29 @@ if TYPE_CHECKING:
 logger = logging.getLogger(__name__)
 
 SHOWN_ROWS = 5
-"""Bad rows that an error names one by one."""
+"""Number of bad rows that an error shows."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Interactions:
-    """Interactions of users with items, user by user, each user's in the order of time.
+    """Interactions of users with items, sorted by user and then by time.
 
-    Events of a user at the same time stay in the order they were given in.
+    Events of one user at the same time keep the order of the input.
     """
 
     users: Tensor  # (E,) row of each event's user in `user_ids`, ascending
     items: Tensor  # (E,) row of its item in `item_ids`
-    timestamps: Tensor  # (E,) int64: seconds, or positions where there was no time
+    timestamps: Tensor  # (E,) int64: seconds, or positions if there are no times
     ratings: Tensor | None  # (E,)
-    user_ids: "Series"  # (U,) as they were given
-    item_ids: "Series"  # (N,) as they were given, with those of the catalogue that nobody met
+    user_ids: "Series"  # (U,) in the type of the input
+    item_ids: "Series"  # (N,) in the type of the input, including items of the catalogue without events
     source: str
     bad_rows: tuple[str, ...] = ()
-    """What was wrong with rows that were left out, where that was allowed."""
+    """Reason for each row that was skipped."""
     item_columns: "DataFrame | None" = None
-    """What else is known of the items, such as titles: one row an item, in the order of `item_ids`."""
+    """Other columns of the items, such as titles: one row for each item, in the order of `item_ids`."""
     has_times: bool = True
-    """Whether `timestamps` are seconds, and not positions."""
+    """True if `timestamps` are seconds, False if they are positions."""
 
     @classmethod
     def from_frame(
@@ -56,20 +56,20 @@ class Interactions:
         max_bad_rows: int = 0,
         source: str = "a table",
     ) -> "Interactions":
-        """Take interactions from a table: a polars DataFrame, or anything that speaks Arrow.
+        """Build interactions from a table: a polars DataFrame, or any table that speaks Arrow.
 
         Args:
-            table: one row an event.
-            user: the column of users, numbers or text.
-            item: the column of items, numbers or text.
-            timestamp: the column of times, numbers or dates; None where rows are in order already.
-            rating: a column of numbers to keep along.
-            time_unit: what times that are numbers count: s, ms, us or ns.
-            catalogue: ids of all items that can be recommended, or a table of them with a column `item` and others,
-                such as titles, which are kept; items that nobody met are candidates too.
-            max_bad_rows: rows that are left out and reported because a user, an item, a time or a rating is missing or
-                cannot be read; with more, the reading stops. None is left out by default.
-            source: what messages call the table.
+            table: one row for each event.
+            user: column of the users, numbers or text.
+            item: column of the items, numbers or text.
+            timestamp: column of the times, numbers or dates; None if the rows are sorted by time already.
+            rating: column of ratings to keep.
+            time_unit: unit of numeric times: s, ms, us or ns.
+            catalogue: ids of all items that can be recommended, or a table of them with a column `item`. Other
+                columns, such as titles, are kept. Items without events are candidates too.
+            max_bad_rows: skip and report up to this many rows in which a user, an item, a time or a rating is missing
+                or cannot be read; with more, an error is raised.
+            source: name of the table in messages.
         """
         import polars as pl  # noqa: PLC0415  (importing railsearch stays cheap)
 
@@ -89,12 +89,12 @@ class Interactions:
 
     @property
     def offsets(self) -> Tensor:
-        """Where each user's events begin (U + 1,); the last value is the number of events."""
+        """Index of each user's first event (U + 1,); the last value is the number of events."""
         counts = torch.bincount(self.users, minlength=self.num_users)  # (U,)
         return torch.cat([counts.new_zeros(1), counts.cumsum(dim=0)])
 
     def items_table(self) -> "DataFrame":
-        """One row an item, in the order of their rows: its id in the column `item`, and what else is known of it."""
+        """Return a table with one row for each item: its id in the column `item`, and its other columns."""
         ids = self.item_ids.to_frame("item")
         if self.item_columns is None:
             return ids
@@ -102,12 +102,12 @@ class Interactions:
 
     @property
     def num_users(self) -> int:
-        """How many users there are."""
+        """Number of users."""
         return len(self.user_ids)
 
     @property
     def num_items(self) -> int:
-        """How many items can be recommended."""
+        """Number of items that can be recommended."""
         return len(self.item_ids)
 
     def __len__(self) -> int:
@@ -118,7 +118,7 @@ class Interactions:
 
 
 def check_columns(columns: Sequence[str], names: Mapping[str, str | None], source: str) -> None:
-    """Check that a table has the columns that were named."""
+    """Check that a table has the named columns."""
     for role, name in names.items():
         if name is not None and name not in columns:
             remedy = "; pass timestamp=None if the rows are sorted by time already" if role == "timestamp" else ""
@@ -126,7 +126,7 @@ def check_columns(columns: Sequence[str], names: Mapping[str, str | None], sourc
 
 
 def as_given(frame: "DataFrame", names: Mapping[str, str | None]) -> "DataFrame":
-    """Columns under the names of their roles, with the number of each row."""
+    """Return the columns under the names of their roles, with the number of each row."""
     import polars as pl  # noqa: PLC0415
 
     roles = frame.select(pl.col(name).alias(role) for role, name in names.items() if name is not None)
@@ -143,17 +143,17 @@ def assemble(
     max_bad_rows: int = 0,
     source: str,
 ) -> Interactions:
-    """Make interactions of columns as they were given.
+    """Build interactions from columns of the input.
 
     Args:
-        given: user, item, timestamp and rating where there are any; row or line, which reports name; and problem, what
-            is known to be wrong with a row that has nothing in it.
+        given: the columns user and item, and timestamp and rating if there are any; row or line, which reports name;
+            and problem, the reason why a row is empty.
         catalogue: ids of all items, or a table of them.
-        catalogue_column: where that table has the ids.
-        time_unit: what times that are numbers count.
-        are_whole_ids: whether ids must be whole numbers.
-        max_bad_rows: more bad rows are an error.
-        source: what messages call the table.
+        catalogue_column: column of the ids in that table.
+        time_unit: unit of numeric times.
+        are_whole_ids: require ids to be whole numbers.
+        max_bad_rows: raise an error if there are more bad rows.
+        source: name of the table in messages.
     """
     import polars as pl  # noqa: PLC0415
 
@@ -198,7 +198,7 @@ def assemble(
 
 
 def _reports(given: "DataFrame", read: "DataFrame", unit: TimeUnit) -> tuple[str, ...]:
-    """What is wrong with each of some bad rows."""
+    """Return the reason for each bad row."""
     import polars as pl  # noqa: PLC0415
 
     needed = {
@@ -230,11 +230,11 @@ def _check_few_enough(bad_rows: tuple[str, ...], num_rows: int, max_bad_rows: in
             f"{source} has {len(bad_rows)} bad rows of {num_rows} but at most {max_bad_rows} are allowed ({shown}); "
             "repair them, or skip them with max_bad_rows=N."
         )
-    logger.warning("%s: %d bad rows were left out (%s)", source, len(bad_rows), shown)
+    logger.warning("%s: %d bad rows were skipped (%s)", source, len(bad_rows), shown)
 
 
 def _candidates(met: "Series", catalogue: object, column: str, source: str) -> "tuple[Series, DataFrame | None]":
-    """Ids of all items, sorted, and what the catalogue says of them."""
+    """Return the ids of all items, sorted, and their columns in the catalogue."""
     import polars as pl  # noqa: PLC0415
 
     if catalogue is None:
@@ -247,7 +247,7 @@ def _candidates(met: "Series", catalogue: object, column: str, source: str) -> "
         )
     if table is not None and column != "item" and "item" in table.columns:
         raise InvalidInputError(
-            f"the catalogue of {source} has ids in {column!r}, and another column 'item'; rename or drop that."
+            f"the catalogue of {source} has ids in {column!r}, and another column 'item'; rename or drop that column."
         )
     known = read_ids(table[column] if table is not None else pl.Series("item", catalogue))  # type: ignore[arg-type]
     if known.null_count():

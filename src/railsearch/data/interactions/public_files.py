@@ -1,4 +1,4 @@
-"""Public collections of interactions in their original files: MovieLens, Amazon ratings, sequence files."""
+"""Readers of public data sets in their original files: MovieLens, Amazon ratings, sequence files."""
 
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -68,7 +68,7 @@ def read_amazon(file: str | Path, *, max_bad_rows: int = 0, show_progress: bool 
 
 
 def read_sequences(file: str | Path, *, max_bad_rows: int = 0, show_progress: bool | None = None) -> Interactions:
-    """Read a sequence file: lines "user item" in order of time, or "user item item item ..." with one line a user.
+    """Read a sequence file: lines "user item" in order of time, or one line "user item item ..." for each user.
 
     Fields are whole numbers between spaces or tabs.
     """
@@ -77,7 +77,7 @@ def read_sequences(file: str | Path, *, max_bad_rows: int = 0, show_progress: bo
     table = read_lines(file, separator="\n", columns=["text"], show_progress=show_progress)
     fields = pl.col("text").str.extract_all(r"\S+")
     items = fields.list.slice(1)
-    none = pl.lit([None], dtype=pl.List(pl.String))  # so that a line without items is a bad row, and not no row
+    none = pl.lit([None], dtype=pl.List(pl.String))  # a line without items becomes a bad row instead of none
     lines = table.as_given(text="text").select(
         "line", user=fields.list.first(), item=pl.when(items.list.len() > 0).then(items).otherwise(none)
     )
@@ -86,7 +86,7 @@ def read_sequences(file: str | Path, *, max_bad_rows: int = 0, show_progress: bo
 
 
 def _check_one_line_a_user(lines: "DataFrame", file: Path) -> None:
-    """Refuse a table of ratings, say, whose other columns would pass for items."""
+    """Refuse other tables, such as ratings, whose columns would be read as items."""
     import polars as pl  # noqa: PLC0415
 
     longer = lines.filter(pl.col("item").list.len() > 1)
@@ -103,7 +103,7 @@ def _check_one_line_a_user(lines: "DataFrame", file: Path) -> None:
 
 
 def _movies(movies: TextTable, file: Path) -> "DataFrame":
-    """The id of every movie with its title and genres."""
+    """Return the id of every movie with its title and genres."""
     import polars as pl  # noqa: PLC0415
 
     names = MOVIE_COLUMNS

@@ -1,4 +1,4 @@
-"""Published collections: who publishes them, under which terms, where, and how to know that they are whole."""
+"""Published data sets: publisher, terms of use, address and checksum."""
 
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -17,24 +17,24 @@ MOVIELENS_TERMS = "research only, no redistribution, no commercial use without p
 
 @dataclass(frozen=True, slots=True)
 class Published:
-    """A collection that can be read in its original files, and downloaded from its publisher."""
+    """A data set that can be downloaded from its publisher, or read from its original files."""
 
     title: str
     terms: str
-    """Where the terms of use are."""
+    """Address of the terms of use."""
     gist: str
-    """What they come to."""
+    """Summary of the terms."""
     address: str
     sha256: str
     max_bytes: int
-    """More is not downloaded, and not unpacked from any one file."""
+    """Limit of the download, and of each unpacked file."""
     files: tuple[str, ...]
-    """What is needed of it, by name."""
+    """Names of the files that are needed."""
     num_events: int
     read: Callable[..., Interactions]
-    """From the folder of the files, or from the one file."""
+    """Reader for the folder of the files, or for the only file."""
     min_count: int = 0
-    """Users and items with fewer events are left out in the paper."""
+    """Users and items with fewer events are dropped in the paper."""
 
 
 # The checksums are those of the publishers' files: GroupLens states md5 c4d9eecfca2ab87c1945afe126590906 and

@@ -1,4 +1,4 @@
-"""What is trained on and what is held out, stated in words that are printed with every figure."""
+"""Splits of interactions into training, validation and test, with a protocol that is printed with every figure."""
 
 from dataclasses import dataclass
 
@@ -10,11 +10,11 @@ from railsearch.foundation.errors import InvalidInputError
 
 @dataclass(frozen=True, slots=True, eq=False)
 class HeldOut:
-    """One item held out of each of some users' histories."""
+    """Held-out items, one for each of some users."""
 
     users: Tensor  # (n,)
     items: Tensor  # (n,) the item to be found
-    history_ends: Tensor  # (n,) where the history that may be looked at ends, as a place among all events
+    history_ends: Tensor  # (n,) end of the visible history, as an index into all events
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -22,23 +22,23 @@ class Split:
     """Events to train on, and items held out for validation and for the test."""
 
     interactions: Interactions
-    train_ends: Tensor  # (U,) where each user's training events end, as a place among all events
+    train_ends: Tensor  # (U,) end of each user's training events, as an index into all events
     validation: HeldOut | None
     test: HeldOut
     protocol: str
 
     @property
     def num_train_events(self) -> int:
-        """How many events are trained on."""
+        """Number of training events."""
         return int((self.train_ends - self.interactions.offsets[:-1]).sum())
 
 
 def leave_last_out(interactions: Interactions, *, has_validation: bool = True) -> Split:
     """Hold out each user's last item for the test, and the one before it for validation.
 
-    Validation picks the epoch; the test is read once. Without validation it is the split of the paper, whose figures
-    are those of the best epoch on the test item itself. Users with too few events to hold any out are trained on whole,
-    and do not count in any figure.
+    Validation picks the epoch; the test is read once. Without validation this is the split of the paper, whose figures
+    are those of the best epoch on the test items. All events of users with too few events are used for training, and
+    these users do not count in any figure.
 
     >>> import polars as pl
     >>> table = pl.DataFrame({"user": [1, 1, 1, 2], "item": [5, 6, 7, 5], "timestamp": [1, 2, 3, 1]})
@@ -52,7 +52,7 @@ def leave_last_out(interactions: Interactions, *, has_validation: bool = True) -
     users = (ends - starts > num_held_out).nonzero().flatten()  # (n,)
     if not len(users):
         raise InvalidInputError(
-            f"no user has more than {num_held_out} events, so that none can be held out; give longer histories."
+            f"no user has more than {num_held_out} events, so no item can be held out; give longer histories."
         )
     train_ends = ends.clone()  # (U,)
     train_ends[users] -= num_held_out

@@ -1,4 +1,4 @@
-"""Interactions from a table of one's own: CSV with a header, Parquet or Arrow."""
+"""Interactions from a table of the user: CSV with a header, Parquet or Arrow."""
 
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -29,21 +29,20 @@ def read_interactions(
 ) -> Interactions:
     """Read interactions from a CSV file with a header, or from a Parquet or Arrow file; the suffix says which.
 
-    Ids of a CSV file are whole numbers where all of a column are written as such, and text otherwise, so that 007 stays
-    another id than 7. Times are numbers, or dates such as 2024-05-01 or 2024-05-01T12:30:00+02:00; without a zone they
-    are in UTC.
+    Ids of a CSV file are whole numbers if a whole column is written so, and text otherwise; 007 and 7 stay different
+    ids. Times are numbers, or dates such as 2024-05-01 or 2024-05-01T12:30:00+02:00; dates without a zone are in UTC.
 
     Args:
-        path: one row an event.
-        user: the column of users.
-        item: the column of items.
-        timestamp: the column of times; None where rows are in order already.
-        rating: a column of numbers to keep along.
-        time_unit: what times that are numbers count: s, ms, us or ns.
+        path: a file with one row for each event.
+        user: column of the users.
+        item: column of the items.
+        timestamp: column of the times; None if the rows are sorted by time already.
+        rating: column of ratings to keep.
+        time_unit: unit of numeric times: s, ms, us or ns.
         items: a table of all items that can be recommended, with their ids in a column that is also called `item`;
             other columns, such as titles, are kept.
-        max_bad_rows: rows that are left out and reported because something in them is missing or cannot be read; with
-            more, the reading stops.
+        max_bad_rows: skip and report up to this many rows in which a value is missing or cannot be read; with more, an
+            error is raised.
         show_progress: draw a progress bar; by default only on a terminal.
     """
     names = {"user": user, "item": item, "timestamp": timestamp, "rating": rating}
@@ -83,7 +82,7 @@ def read_table(path: str | Path) -> "DataFrame":
 def _read(path: str | Path, show_progress: bool | None) -> "TextTable | DataFrame":
     file = existing_file(path)
     if file.suffix not in TABLES:
-        raise InvalidInputError(f"{file} has a format that is not known; give one of: {', '.join(TABLES)}.")
+        raise InvalidInputError(f"{file} has an unknown format; give one of: {', '.join(TABLES)}.")
     if file.suffix in SEPARATORS:
         return read_csv(file, separator=SEPARATORS[file.suffix], show_progress=show_progress)
     return read_table(file)
@@ -94,7 +93,7 @@ def _frame(table: "TextTable | DataFrame") -> "DataFrame":
 
 
 def _catalogue(table: "TextTable | DataFrame", item: str, source: str) -> "DataFrame":
-    """A table of items; what is written as numbers in a text file becomes numbers, save the ids."""
+    """Return a table of items; columns of a text file that hold numbers become numbers, except the ids."""
     check_columns(_frame(table).columns, {"item": item}, source)
     if not isinstance(table, TextTable):
         return table
@@ -110,7 +109,7 @@ def _catalogue(table: "TextTable | DataFrame", item: str, source: str) -> "DataF
 def _with_item_numbers(
     events: "DataFrame", catalogue: "DataFrame | None", column: str, *, are_text: tuple[bool, bool]
 ) -> "tuple[DataFrame, DataFrame | None]":
-    """Items of text files as numbers, if those of both tables can be."""
+    """Return the items of text files as numbers, if the items of both tables can be numbers."""
     if catalogue is None:
         return (events.with_columns(*as_numbers_where_lossless(events["item"])) if are_text[0] else events), None
     columns = [events["item"], catalogue[column]]

@@ -1,4 +1,4 @@
-"""Text files as tables of text, with the number of every line; nothing is dropped or guessed."""
+"""Text files as tables of text, with the number of each line; no line is dropped and no type is guessed."""
 
 import csv
 import itertools
@@ -20,16 +20,16 @@ MEGABYTE = 10**6
 
 @dataclass(frozen=True, slots=True, eq=False)
 class TextTable:
-    """Rows of a text file; blank lines are none."""
+    """Rows of a text file; blank lines are skipped."""
 
     frame: "DataFrame"
     """Text, or null in all columns of a row with too few or too many fields."""
     lines: "Series"
-    """Where each row begins, from 1."""
+    """Line at which each row begins, counted from 1."""
     num_fields: "Series"
 
     def as_given(self, **names: str | None) -> "DataFrame":
-        """Columns under the names of their roles, with the line of each row and what is known to be wrong with it."""
+        """Return the columns under the names of their roles, with the line of each row and its problem, if any."""
         import polars as pl  # noqa: PLC0415  (importing railsearch stays cheap)
 
         roles = self.frame.select(pl.col(name).alias(role) for role, name in names.items() if name is not None)
@@ -50,7 +50,7 @@ def read_lines(
     encoding: str = "utf-8",
     show_progress: bool | None = None,
 ) -> TextTable:
-    """Read a file whose lines are fields between separators, never quoted; with a header, the first line must be it."""
+    """Read a file whose lines hold unquoted fields between separators; the first line must be the header, if given."""
     import polars as pl  # noqa: PLC0415
 
     file = existing_file(path)
@@ -102,7 +102,7 @@ def read_csv(path: str | Path, *, separator: str = ",", show_progress: bool | No
 
 
 def existing_file(path: str | Path) -> Path:
-    """The file, if there is one."""
+    """Return the path of an existing file; refuse any other path."""
     file = Path(path)
     if not file.is_file():
         raise InvalidInputError(f"{file} does not exist or is no file; give the original file.")
@@ -110,7 +110,7 @@ def existing_file(path: str | Path) -> Path:
 
 
 def _blocks(file: Path, encoding: str, show_progress: bool | None) -> Iterator[tuple[int, str]]:
-    """The text in blocks of whole lines, each with the number of its first line."""
+    """Yield the text in blocks of complete lines, each with the number of its first line."""
     line, rest = 1, b""
     with (
         file.open("rb") as content,
@@ -126,7 +126,7 @@ def _blocks(file: Path, encoding: str, show_progress: bool | None) -> Iterator[t
 
 
 def _records(file: Path, separator: str, count: Callable[[int], None]) -> Iterator[tuple[int, list[str]]]:
-    """Rows of a CSV file, each with the line that it begins in."""
+    """Yield the rows of a CSV file, each with the line at which it begins."""
 
     def lines() -> Iterator[str]:
         size = 0

@@ -1,4 +1,4 @@
-"""Files of JSON objects, line by line, plain or packed; what is wrong in them is said with its line."""
+"""Readers of JSON files, plain or packed; errors name the line."""
 
 import gzip
 import json
@@ -24,7 +24,7 @@ READING_ERRORS = (lzma.LZMAError, zlib.error, EOFError, OSError, tarfile.TarErro
 
 @dataclass(frozen=True, slots=True)
 class Record:
-    """One JSON object of a file, and where it is."""
+    """One JSON object of a file, with its line."""
 
     fields: dict[str, object]
     file: str | Path
@@ -32,11 +32,11 @@ class Record:
 
     @property
     def place(self) -> str:
-        """Where it is, in words."""
+        """File and line, in words."""
         return f"line {self.line} of {self.file}"
 
     def value(self, name: str) -> object:
-        """What a field holds, if the object has it."""
+        """Return the value of a field; refuse an object without it."""
         if name not in self.fields:
             raise InvalidInputError(
                 f"{self.file} has no field {name!r} in line {self.line}; its fields are: {', '.join(self.fields)}."
@@ -44,15 +44,15 @@ class Record:
         return self.fields[name]
 
     def text(self, name: str) -> str:
-        """The text of a field; none is empty."""
+        """Return the text of a field; refuse an empty one."""
         return checked_text(self.value(name), name, self.place)
 
     def id(self, name: str) -> str:
-        """The id in a field: text or a whole number."""
+        """Return the id in a field: text or a whole number."""
         return _as_id(self.value(name), name, self.place)
 
     def titled_text(self) -> str:
-        """The title, if there is one, and the text, a space between; one of the two may be empty."""
+        """Return the title, if there is one, a space, and the text; one of the two may be empty."""
         parts = [self.fields.get("title"), self.value("text")]
         texts = [part for part in parts if part is not None and not (isinstance(part, str) and not part.strip())]
         return checked_text(
@@ -60,11 +60,11 @@ class Record:
         )
 
     def texts(self, name: str) -> list[str]:
-        """The texts in a list; none is empty."""
+        """Return the texts in a list; refuse an empty one."""
         return [checked_text(value, name, self.place) for value in self._list(name)]
 
     def ids(self, name: str) -> list[str]:
-        """The ids in a list."""
+        """Return the ids in a list."""
         return [_as_id(value, name, self.place) for value in self._list(name)]
 
     def _list(self, name: str) -> list[object]:
@@ -75,24 +75,26 @@ class Record:
 
 
 def read_json_lines(path: str | Path, *, show_progress: bool | None = None) -> Iterator[Record]:
-    """The objects of a file, one a line; .gz and .xz files are unpacked, and blank lines are none."""
+    """Yield the objects of a file, one for each line; .gz and .xz files are unpacked, and blank lines are skipped."""
     for line, text in _read_text_lines(existing_file(path), show_progress):
         yield parse_record(text, path, line)
 
 
 def parse_record(text: str, file: str | Path, line: int) -> Record:
-    """The object that a line holds."""
+    """Return the object in a line."""
     try:
         fields = json.loads(text)
     except (ValueError, RecursionError) as error:
         raise InvalidInputError(f"{file} holds no JSON in line {line} ({error}); repair it.") from error
     if not isinstance(fields, dict):
-        raise InvalidInputError(f"{file} holds {text[:SHOWN_CHARACTERS]!r} in line {line}; give a JSON object a line.")
+        raise InvalidInputError(
+            f"{file} holds {text[:SHOWN_CHARACTERS]!r} in line {line}; give one JSON object on each line."
+        )
     return Record(fields, file, line)
 
 
 def read_json_list(path: str | Path, *, show_progress: bool | None = None) -> Iterator[object]:
-    """The entries of a file that is one JSON list."""
+    """Yield the entries of a file that is one JSON list."""
     file = existing_file(path)
     try:
         entries = json.loads(file.read_bytes().decode("utf-8-sig"))
@@ -110,7 +112,7 @@ def read_json_list(path: str | Path, *, show_progress: bool | None = None) -> It
 
 
 def question_entry(value: object, place: str) -> tuple[str, list[str]]:
-    """The question of an entry [question, passage] or [question, [passages]] of such a list, and the passages' ids."""
+    """Return question and passage ids of an entry [question, passage] or [question, [passages]] of such a list."""
     if not isinstance(value, list) or len(value) != 2:
         raise InvalidInputError(f"{place} is {str(value)[:SHOWN_CHARACTERS]!r}; give [question, passage].")
     passages = value[1] if isinstance(value[1], list) else [value[1]]
@@ -120,7 +122,7 @@ def question_entry(value: object, place: str) -> tuple[str, list[str]]:
 
 
 class Folder:
-    """Files by their names, in a folder or in a tar archive of one, from which nothing is written to disk."""
+    """Files by name, in a folder or in a tar archive, which is not unpacked to disk."""
 
     def __init__(self, path: Path, archive: tarfile.TarFile | None, show_progress: bool | None) -> None:
         self.path = path
@@ -128,16 +130,16 @@ class Folder:
         self._show_progress = show_progress
 
     def has(self, name: str) -> bool:
-        """Whether there is such a file."""
+        """Return whether there is such a file."""
         return (self.path / name).is_file() if self._archive is None else self._member(name) is not None
 
     def records(self, name: str) -> Iterator[Record]:
-        """The objects of one of the files, one a line."""
+        """Yield the objects of one of the files, one for each line."""
         for line, text in self.lines(name):
             yield parse_record(text, self.path / name, line)
 
     def lines(self, name: str) -> Iterator[tuple[int, str]]:
-        """The lines of one of the files that are not blank, with their numbers."""
+        """Yield the lines of one of the files that are not blank, with their numbers."""
         if not self.has(name):
             raise InvalidInputError(f"{self.path} holds no file {name}; restore the original files.")
         if self._archive is None:
@@ -145,11 +147,11 @@ class Folder:
             return
         member = self._member(name)
         content = None if member is None else self._archive.extractfile(member)
-        assert content is not None  # it is there, and a file
+        assert content is not None  # `has` found it, and it is a file
         yield from _text_lines(content, self.path / name)
 
     def _member(self, name: str) -> tarfile.TarInfo | None:
-        """A file of the archive, in whatever folder of it; links are no files."""
+        """Return a file in any folder of the archive; links do not count as files."""
         assert self._archive is not None
         try:
             members = self._archive.getmembers()
@@ -195,12 +197,12 @@ def _ends_with(path: str, name: str) -> bool:
 
 def _unpacked(packed: IO[bytes], file: Path) -> IO[bytes]:
     if file.suffix == ".gz":
-        return gzip.GzipFile(fileobj=packed)  # type: ignore[return-value]  # reads as such a file does
+        return gzip.GzipFile(fileobj=packed)  # type: ignore[return-value]  # it reads like such a file
     return lzma.LZMAFile(packed) if file.suffix == ".xz" else packed
 
 
 def _text_lines(content: IO[bytes], file: Path) -> Iterator[tuple[int, str]]:
-    """The lines that are not blank, with their numbers."""
+    """Yield the lines that are not blank, with their numbers."""
     try:
         for number, line in enumerate(content, start=1):
             try:

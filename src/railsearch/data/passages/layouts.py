@@ -1,4 +1,4 @@
-"""Collections of questions and passages in the layouts they are published in."""
+"""Readers of data sets of questions and passages in their published layouts."""
 
 import logging
 from enum import StrEnum
@@ -22,7 +22,7 @@ QRELS_HEADER = ["query-id", "corpus-id", "score"]
 
 
 class PassageLayout(StrEnum):
-    """How files of questions and passages are laid out."""
+    """Layouts of files with questions and passages."""
 
     PAIRS = "pairs"
     BEIR = "beir"
@@ -32,7 +32,7 @@ class PassageLayout(StrEnum):
 
 
 def read_passages(path: str | Path, layout: str, *, show_progress: bool | None = None) -> QuestionPassages:
-    """Read a collection in one of the layouts: pairs, beir, nq320k, insuranceqa or medquad."""
+    """Read a data set in one of the layouts: pairs, beir, nq320k, insuranceqa or medquad."""
     readers = {
         PassageLayout.PAIRS: read_pairs,
         PassageLayout.BEIR: read_beir,
@@ -51,15 +51,14 @@ def read_pairs(
     negatives: str = "negatives",
     show_progress: bool | None = None,
 ) -> QuestionPassages:
-    """Read pairs of your own to train on: JSON lines with a question, a passage that is right for it, and optionally
-    passages that look right and are not.
+    """Read training pairs of your own: JSON lines with a question, a right passage, and optionally hard negatives.
 
     Args:
         path: a .jsonl file, or one packed as .jsonl.gz or .jsonl.xz.
-        question: the field of the question.
-        passage: the field of its passage.
-        negatives: the field of a list of hard negatives, which become passages of the corpus too; where a text is a
-            right passage of the same question in another line, it is no negative.
+        question: field of the question.
+        passage: field of its passage.
+        negatives: field with a list of hard negatives, which become passages of the corpus too. A text that is a right
+            passage of the same question in another line is not used as a negative.
         show_progress: draw a progress bar; by default only on a terminal.
     """
     corpus, train = CorpusBuilder(), QuestionsBuilder()
@@ -97,16 +96,16 @@ def _insuranceqa_questions(folder: Folder, name: str, corpus: CorpusBuilder) -> 
 def read_medquad(path: str | Path, *, show_progress: bool | None = None) -> QuestionPassages:
     """Read MedQuAD, 16,407 medical questions with their answers, as JSON lines with the fields q and a.
 
-    It has no split of its own: hold questions out with `split_questions`.
+    It has no split: hold questions out with `split_questions`.
     """
     return read_pairs(path, question="q", passage="a", show_progress=show_progress)
 
 
 def read_beir(path: str | Path, *, show_progress: bool | None = None) -> QuestionPassages:
-    """Read a collection in the layout of BEIR: corpus.jsonl, queries.jsonl, and qrels/train, dev and test.tsv.
+    """Read a data set in the layout of BEIR: corpus.jsonl, queries.jsonl, and qrels/train, dev and test.tsv.
 
-    A passage is its title and its text, a space between. Of the three files of labels one is enough; without train.tsv
-    there is nothing to train on. Labels with score 0 are not right; questions that have no others are left out. Dev is
+    A passage is its title, a space, and its text. One of the three files of labels is enough; without train.tsv there
+    are no training questions. Labels with score 0 are ignored, and so are questions without other labels. Dev is used
     for validation.
     """
     with open_folder(path, show_progress=show_progress) as folder:
@@ -155,12 +154,12 @@ def _beir_labels(folder: Folder, name: str, corpus: CorpusBuilder, questions: di
 def read_nq320k(path: str | Path, *, show_progress: bool | None = None) -> QuestionPassages:
     """Read NQ320K as it is published with GenRet (github.com/sunnweiwei/GenRet, dataset/nq320k.zip), unpacked.
 
-    corpus_lite.json is a list of passages, whose places in it are their ids; train.json and dev.json are lists of
-    [question, place of its passage]. Dev is the test set of the papers, so that there is no validation: hold some
-    questions out with `split_questions(collection, test_share=0)`. Generated questions, in train.json.qg.json, come
-    after that with `add_generated`. The layout is that of GenRet's own reading code, and of notes by others who used
-    the files (109,739 passages, 307,373 and 7,830 questions, 1,097,390 generated ones); the files themselves were not
-    at hand.
+    corpus_lite.json is a list of passages, whose positions are their ids; train.json and dev.json are lists of
+    [question, position of its passage]. Dev is the test set of the papers, so there is no validation set: hold some
+    questions out with `split_questions(data, test_share=0)`. After that, add the generated questions in
+    train.json.qg.json with `add_generated`. The layout follows GenRet's own reading code and notes by other users of
+    the files (109,739 passages, 307,373 and 7,830 questions, 1,097,390 generated ones); it was not tested with the
+    files themselves.
     """
     folder = Path(path)
     for name in ("corpus_lite.json", "train.json", "dev.json"):
@@ -182,14 +181,14 @@ def read_nq320k(path: str | Path, *, show_progress: bool | None = None) -> Quest
 
 
 def add_passage(corpus: CorpusBuilder, record: Record, passage_id: str, text: str) -> None:
-    """Add a passage that was read; its id must be its own."""
+    """Add a passage; refuse an id that is taken."""
     if passage_id in corpus.rows:
-        raise InvalidInputError(f"{record.place} gives the id {passage_id!r} once more; give every passage its own.")
+        raise InvalidInputError(f"{record.place} repeats the id {passage_id!r}; give every passage its own.")
     corpus.add(text, passage_id)
 
 
 def known_row(corpus: CorpusBuilder, passage_id: str, place: str) -> int:
-    """The row of a passage that a label names."""
+    """Return the row of the passage that a label names."""
     if passage_id not in corpus.rows:
         raise InvalidInputError(
             f"{place} names the passage {passage_id!r} but the corpus of {len(corpus.rows):,} has none of that id; "

@@ -1,4 +1,4 @@
-"""Questions and the passages that answer them: what a text retriever is trained on and tested with."""
+"""Questions and the passages that answer them: the data of a text retriever."""
 
 import logging
 from array import array
@@ -32,7 +32,7 @@ class Questions:
     hard_negatives: Tensor  # (H, 2) question row, passage row; sorted, each once, none of them a right pair
 
     def select(self, rows: ArrayLike) -> "Questions":
-        """Some of the questions, numbered anew in the order of their rows (n,)."""
+        """Return some of the questions, renumbered in the order of their rows (n,)."""
         chosen = as_integers(rows, name="rows").cpu()
         num_repeats = chosen.numel() - len(set(chosen.flatten().tolist()))
         if chosen.ndim != 1 or num_repeats:
@@ -63,11 +63,11 @@ class Questions:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class QuestionPassages:
-    """A corpus of passages, and questions over it: to train on, to pick the epoch with, to test.
+    """A corpus of passages, with questions for training, validation and test.
 
-    Passages with the same text are one passage, under the id that came first, so that none is ever a negative of its
-    own copy. In the same way, questions of one split with the same text are one question with several right passages.
-    White space around a text does not count.
+    Passages with the same text are one passage, under the id that came first, so that no passage is
+    a negative of its own copy. In the same way, questions of one split with the same text are one question with several
+    right passages. White space around a text is ignored.
     """
 
     passage_ids: tuple[str, ...]
@@ -77,11 +77,11 @@ class QuestionPassages:
     test: Questions | None
     source: str
     num_duplicates: int = 0
-    """Passages that were left out because their text is that of an earlier one."""
+    """Number of passages that were dropped because an earlier one has the same text."""
     other_ids: Mapping[str, int] = field(default_factory=dict)
-    """The ids that those had, and the row of the passage that they are now."""
+    """Ids of these passages, and the row of the passage that replaces them."""
     num_leaks: int = 0
-    """Generated questions that were left out because they are held-out questions."""
+    """Number of generated questions that were dropped because they are held-out questions."""
 
     @classmethod
     def from_pairs(
@@ -91,15 +91,15 @@ class QuestionPassages:
         passages: Sequence[str] | None = None,
         source: str = "pairs",
     ) -> "QuestionPassages":
-        """Take questions, each with a passage that is right for it, to train on; `split_questions` holds some out.
+        """Build training data from questions with their right passages; `split_questions` holds some out.
 
         Args:
-            pairs: a question and a passage each, or a table with these columns that speaks Arrow.
+            pairs: pairs of a question and a passage, or an Arrow table with these two columns.
             passages: more passages of the corpus, which answer no question.
-            source: what messages call the pairs.
+            source: name of the pairs in messages.
 
-        >>> collection = QuestionPassages.from_pairs([("who?", "Ann."), ("who?", "Bob."), ("when?", "Ann.")])
-        >>> collection.passages, collection.train.texts, collection.train.pairs.tolist()
+        >>> data = QuestionPassages.from_pairs([("who?", "Ann."), ("who?", "Bob."), ("when?", "Ann.")])
+        >>> data.passages, data.train.texts, data.train.pairs.tolist()
         (('Ann.', 'Bob.'), ('who?', 'when?'), [[0, 0], [0, 1], [1, 0]])
         """
         corpus, train = CorpusBuilder(), QuestionsBuilder()
@@ -117,18 +117,18 @@ class QuestionPassages:
 
 
 class CorpusBuilder:
-    """Passages as they are read; those with the same text become one."""
+    """Collector of passages; passages with the same text become one."""
 
     def __init__(self) -> None:
         self.ids: list[str] = []
         self.texts: list[str] = []
         self.rows: dict[str, int] = {}
-        """Row of every id that was given, of merged passages too."""
+        """Row of every given id, including those of merged passages."""
         self.num_given = 0
         self._rows_of_texts: dict[str, int] = {}
 
     def add(self, text: str, passage_id: str | None = None) -> int:
-        """Give the row of the text, which may be an earlier one; an id of its own is its row."""
+        """Add a text and return its row, which may be an earlier one; without an id, its id is its row."""
         self.num_given += 1
         row = self._rows_of_texts.setdefault(text, len(self.texts))
         if row == len(self.texts):
@@ -140,13 +140,13 @@ class CorpusBuilder:
 
 
 class QuestionsBuilder:
-    """Questions as they are read; those with the same text become one."""
+    """Collector of questions; questions with the same text become one."""
 
     def __init__(self, questions: Questions | None = None) -> None:
         self.num_given = 0
         self._ids = [] if questions is None else list(questions.ids)
         self._rows = {} if questions is None else {text: row for row, text in enumerate(questions.texts)}
-        # Flat numbers, not tuples: of millions, the garbage collector would look at each again and again.
+        # Flat numbers, not tuples: the garbage collector would scan millions of tuples again and again.
         self._pairs = array("q")
         self._negatives = array("q")
         self._earlier = questions
@@ -154,7 +154,7 @@ class QuestionsBuilder:
     def add(
         self, text: str, passages: Iterable[int], *, negatives: Iterable[int] = (), question_id: str | None = None
     ) -> None:
-        """Add a question with the rows of its right passages, of which there must be one, and of its hard negatives."""
+        """Add a question with the rows of its right passages, at least one, and of its hard negatives."""
         self.num_given += 1
         row = self._rows.setdefault(text, len(self._ids))
         if row == len(self._ids):
@@ -168,11 +168,11 @@ class QuestionsBuilder:
         return len(self._ids)
 
     def texts(self) -> Iterable[str]:
-        """The questions, in the order of their rows."""
+        """Return the questions, in the order of their rows."""
         return self._rows.keys()
 
     def build(self, num_passages: int) -> Questions:
-        """The questions over a corpus of so many passages."""
+        """Return the questions over a corpus of `num_passages` passages."""
         right = _keys(self._pairs, num_passages)  # (M,)
         wrong = _keys(self._negatives, num_passages)  # (H,)
         if self._earlier is not None:
@@ -192,7 +192,7 @@ def assemble(
     test: QuestionsBuilder | None = None,
     source: str,
 ) -> QuestionPassages:
-    """Make a collection of what was read, and log what became one."""
+    """Build a data set from collected passages and questions, and log how many were merged."""
     if not corpus.texts:
         raise InvalidInputError(f"{source} has no passages; give at least one.")
     num_passages = len(corpus.texts)
@@ -210,7 +210,9 @@ def assemble(
         if split is not None and split is not train:
             num_shared = len(set(split.texts()) & set(train.texts()))
             if num_shared:
-                logger.warning("%s: %d of %d %s questions are trained on too", source, num_shared, len(split), name)
+                logger.warning(
+                    "%s: %d of %d %s questions are also training questions", source, num_shared, len(split), name
+                )
     kept = dict(zip(corpus.ids, range(num_passages), strict=True))
     return QuestionPassages(
         passage_ids=tuple(corpus.ids),
@@ -225,7 +227,7 @@ def assemble(
 
 
 def checked_text(value: object, name: str, place: str) -> str:
-    """A text without white space around it, if there is one."""
+    """Return a text without white space around it; refuse an empty one."""
     if not isinstance(value, str):
         raise InvalidInputError(f"the {name} in {place} is {str(value)[:SHOWN_CHARACTERS]!r}; give text.")
     text = value.strip()
@@ -260,7 +262,7 @@ def _as_pairs(pairs: Iterable[object] | ArrowTable, source: str) -> Iterator[tup
 
 
 def _renumbered(pairs: Tensor, places: Tensor) -> Tensor:
-    """Pairs of the questions that have a place, sorted by it."""
+    """Return the pairs of the questions that have a place, sorted by it."""
     rows = places[pairs[:, 0]]  # (M,)
     kept = torch.stack([rows, pairs[:, 1]], dim=1)[rows >= 0]  # (m, 2)
     return kept[kept[:, 0].argsort(stable=True)]  # passages of a question stay in order
@@ -271,11 +273,11 @@ def _keys(pairs: "array[int]", num_passages: int) -> Tensor:
 
 
 def _pair_keys(pairs: Tensor, num_passages: int) -> Tensor:
-    """Pairs (M, 2) as one number each, in the same order."""
+    """Return pairs (M, 2) as one number each, in the same order."""
     return pairs[:, 0] * num_passages + pairs[:, 1]
 
 
 def _pairs_of(keys: Tensor, num_passages: int) -> Tensor:
-    """The pairs of such numbers, sorted, each once."""
+    """Return the pairs of such numbers, sorted and without repeats."""
     keys = torch.unique(keys)
     return torch.stack([keys // num_passages, keys % num_passages], dim=1)

@@ -1,4 +1,4 @@
-"""Questions that are held out of the training ones, and generated ones that join them."""
+"""Splits of questions into training, validation and test, and generated training questions."""
 
 import dataclasses
 import logging
@@ -16,19 +16,19 @@ logger = logging.getLogger(__name__)
 
 
 def split_questions(
-    collection: QuestionPassages, *, validation_share: float = 0.1, test_share: float = 0.1, seed: int = 0
+    data: QuestionPassages, *, validation_share: float = 0.1, test_share: float = 0.1, seed: int = 0
 ) -> QuestionPassages:
-    """Hold questions of the training set out, at random, where a collection has no split of its own.
+    """Hold out random training questions, for a data set without a split.
 
-    Only questions are held out: the corpus stays whole, so that a passage may be right for a training question and for
-    a test question. The same question is never on two sides, since questions with the same text are one. Split before
-    generated questions join: else they would be held out too.
+    Only questions are held out. The corpus stays complete, so a passage may be right for a training question and for a
+    test question. Questions with the same text are one question, so no question is in two splits. Split before you add
+    generated questions; otherwise they could be held out too.
 
     Args:
-        collection: what to split.
-        validation_share: of the training questions; 0 for none, or where it has validation questions already.
-        test_share: of the training questions; 0 for none, or where it has test questions already.
-        seed: which questions are drawn.
+        data: the data set to split.
+        validation_share: share of the training questions; 0 for none, or if there are validation questions already.
+        test_share: share of the training questions; 0 for none, or if there are test questions already.
+        seed: seed of the draw.
 
     >>> pairs = [(f"what is {n}?", f"{n} is a number") for n in range(10)]
     >>> split = split_questions(QuestionPassages.from_pairs(pairs), validation_share=0.2)
@@ -39,15 +39,15 @@ def split_questions(
         "validation": check_share(validation_share, name="validation_share"),
         "test": check_share(test_share, name="test_share"),
     }
-    num_questions = len(collection.train)
-    there = {"validation": collection.validation, "test": collection.test}
+    num_questions = len(data.train)
+    there = {"validation": data.validation, "test": data.test}
     counts = {}
     for name, share in shares.items():
         own = there[name]
         counts[name] = round(share * num_questions)
         if share and own is not None:
             raise InvalidInputError(
-                f"{collection.source} has {len(own)} {name} questions of its own; say {name}_share=0 to keep them."
+                f"{data.source} has {len(own)} {name} questions of its own; pass {name}_share=0 to keep them."
             )
         if share and not counts[name]:
             raise InvalidInputError(
@@ -61,58 +61,52 @@ def split_questions(
     generator = torch.Generator().manual_seed(check_seed(seed))
     drawn = torch.randperm(num_questions, generator=generator)  # (Q,)
     last_test, last = counts["test"], counts["test"] + counts["validation"]
-    # Kept in the order of the file: only which questions are held out is random.
+    # The order of the file is kept; only the choice of held-out questions is random.
     test, validation, train = (rows.sort().values for rows in (drawn[:last_test], drawn[last_test:last], drawn[last:]))
     return dataclasses.replace(
-        collection,
-        train=collection.train.select(train),
-        validation=collection.train.select(validation) if counts["validation"] else collection.validation,
-        test=collection.train.select(test) if counts["test"] else collection.test,
+        data,
+        train=data.train.select(train),
+        validation=data.train.select(validation) if counts["validation"] else data.validation,
+        test=data.train.select(test) if counts["test"] else data.test,
     )
 
 
-def add_generated(
-    collection: QuestionPassages, path: str | Path, *, show_progress: bool | None = None
-) -> QuestionPassages:
-    """Add generated questions to those that are trained on.
+def add_generated(data: QuestionPassages, path: str | Path, *, show_progress: bool | None = None) -> QuestionPassages:
+    """Add generated questions to the training questions.
 
-    A question that is also one of the validation or test questions, in whatever case and spacing, is left out and
-    counted in `num_leaks`: what is measured is not trained on. One that is a training question already, or was
-    generated for several passages, is one question with several right passages.
+    A question that is also a validation or test question, in any case and spacing, is dropped and counted in
+    `num_leaks`. A question that is a training question already, or that was generated for several passages, becomes
+    one question with several right passages.
 
     Args:
-        collection: what to add to.
+        data: the data set to add to.
         path: JSON lines {"passage_id": ..., "question": ...} or {"id": ..., "queries": [...]}, also packed as .gz or
             .xz; or a .json list of [question, passage id], as NQ320K has.
         show_progress: draw a progress bar; by default only on a terminal.
     """
-    rows = {**dict(zip(collection.passage_ids, range(len(collection.passages)), strict=True)), **collection.other_ids}
-    held_out = {
-        _plain(text) for split in (collection.validation, collection.test) if split is not None for text in split.texts
-    }
-    train = QuestionsBuilder(collection.train)
+    rows = {**dict(zip(data.passage_ids, range(len(data.passages)), strict=True)), **data.other_ids}
+    held_out = {_plain(text) for split in (data.validation, data.test) if split is not None for text in split.texts}
+    train = QuestionsBuilder(data.train)
     num_leaks = 0
     for place, passage_id, question in _generated(Path(path), show_progress):
         if passage_id not in rows:
             raise InvalidInputError(
-                f"{place} is for the passage {passage_id!r}, which {collection.source} does not have; generate "
-                "questions for the passages of this collection."
+                f"{place} is for the passage {passage_id!r}, which {data.source} does not have; generate "
+                "questions for the passages of this data set."
             )
         if _plain(question) in held_out:
             num_leaks += 1
         else:
             train.add(question, [rows[passage_id]])
     logger.info(
-        "%s: %d generated questions were added, of which %d are not new; %d more are held-out ones and were left out",
-        path, train.num_given, train.num_given - (len(train) - len(collection.train)), num_leaks,
+        "%s: %d generated questions were added, of which %d are not new; %d more are held out and were dropped",
+        path, train.num_given, train.num_given - (len(train) - len(data.train)), num_leaks,
     )  # fmt: skip
-    return dataclasses.replace(
-        collection, train=train.build(len(collection.passages)), num_leaks=collection.num_leaks + num_leaks
-    )
+    return dataclasses.replace(data, train=train.build(len(data.passages)), num_leaks=data.num_leaks + num_leaks)
 
 
 def _generated(path: Path, show_progress: bool | None) -> Iterator[tuple[str, str, str]]:
-    """Where each question is, the passage that it was generated for, and the question."""
+    """Yield the place of each question, the id of its passage, and the question."""
     if path.suffix == ".json":
         file = str(path)
         for number, value in enumerate(read_json_list(file, show_progress=show_progress)):

@@ -1,4 +1,4 @@
-"""Passages by themselves, to be indexed: JSON lines of ids and texts."""
+"""Reader of passages to index: JSON lines with ids and texts."""
 
 from pathlib import Path
 
@@ -7,7 +7,7 @@ from railsearch.foundation.errors import InvalidInputError
 
 
 def read_passage_texts(path: str | Path, *, show_progress: bool | None = None) -> dict[str, str]:
-    """Read passages by their ids: one JSON object a line with a text, an id (`id` or `_id`) and perhaps a title.
+    """Read passages by id: one JSON object on each line, with a text, an id (`id` or `_id`) and optionally a title.
 
     A line without an id gets the number of its passage, from 0. Files may be packed as .jsonl.gz or .jsonl.xz.
     """
@@ -16,7 +16,7 @@ def read_passage_texts(path: str | Path, *, show_progress: bool | None = None) -
         name = next((name for name in ("id", "_id") if name in record.fields), None)
         passage_id = str(number) if name is None else record.id(name)
         if passage_id in passages:
-            raise InvalidInputError(f"id {passage_id!r} in {record.place} is there already; give each passage its own.")
+            raise InvalidInputError(f"id {passage_id!r} in {record.place} is taken already; give each passage its own.")
         passages[passage_id] = record.titled_text()
     if not passages:
         raise InvalidInputError(f"{path} holds no passages; give at least one.")

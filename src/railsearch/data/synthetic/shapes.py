@@ -1,4 +1,4 @@
-"""The paper's workloads as synthetic worlds: their sizes, their costs, and a structure like that of a trained model."""
+"""The paper's workloads as synthetic data: their sizes, their costs, and the structure of a trained model."""
 
 import os
 from dataclasses import dataclass
@@ -13,14 +13,14 @@ from railsearch.foundation.inputs import as_choice, check_count, check_not_negat
 from railsearch.similarity import GateInput, MixtureOfLogits, Projection
 
 DEFAULT_SHARPNESS = 0.2
-"""Where strategies differ as they do in the paper: the average finds most of the top 100, but not all."""
+"""At this value strategies differ as in the paper: the average finds most of the top 100, but not all."""
 NUM_TOPICS = 200
 COHERENCE = 0.6
-"""Share of a row's tastes that lie around its main topic; the others lie around topics of their own."""
+"""Share of a row's tastes that lie around its main topic; each other taste has a topic of its own."""
 SPREAD = 0.8
-"""Length of what sets a taste apart from its topic, which has length 1."""
+"""Length of the difference between a taste and its topic, which has length 1."""
 SIDE_SHARE = 0.5
-"""How much the query's and the item's gate sway the weights, measured in component scores."""
+"""Influence of the query's and the item's gate on the weights, in units of component scores."""
 ROWS_PER_CHUNK = 32_768
 
 
@@ -41,9 +41,9 @@ class ShapeSizes:
     num_item_components: int
     component_dim: int
     item_dim: int | None
-    """Size of a raw item embedding; None where items come as components that are ready."""
+    """Size of a raw item embedding; None if items come as ready components."""
     taste_dim: int
-    """Dimensions that components really fill."""
+    """Number of dimensions that components fill."""
     gate_inputs: tuple[GateInput, ...]
 
 
@@ -60,19 +60,19 @@ BYTES_PER_VALUE = 4
 class Shape:
     """A corpus, queries and a similarity with the sizes of a workload, and with structure.
 
-    White noise would be a poor stand-in for a trained model: every item would be about as far from every query, no
-    bound would ever be tight, and no first stage would find anything. Here tastes lie around shared topics, as a
-    trained model's components do. An item is mostly about one topic and touches others, and so is a user.
+    White noise does not resemble a trained model: every item would be about as far from every query, no bound would be
+    tight, and no first stage would find anything. Here, tastes lie around shared topics, like the components of a
+    trained model. An item is mostly about one topic and partly about others, and so is a user.
 
-    Items are raw embeddings from which a real linear projection makes components, so that computing the item side
-    costs what it costs the paper's model. Such a projection from D to Px * d > D dimensions cannot give components
-    that are free of each other in all d dimensions. So tastes fill D / Px dimensions, an orthonormal basis carries
+    Items are raw embeddings, and a linear projection computes their components, so the item side costs as much as in
+    the paper's model. Such a projection from D to Px * d > D dimensions cannot produce components that are independent
+    of each other in all d dimensions. So tastes fill D / Px dimensions, an orthonormal basis carries
     them into the d dimensions of a component, and the raw embedding holds an item's Px tastes side by side, rotated.
 
     The planted gate follows the best pairs, by `sharpness`: at 0 all weights are equal and the average component
-    score IS the score; the greater it is, the nearer is the score to the best component score, which is where
-    bounds are tight and the average tells little. Where the gate looks at the query and the item too, their share is
-    random and small, and grows with the sharpness.
+    score IS the score. With a larger value, the score is nearer to the best component score, bounds are tighter and
+    the average says less. If the gate also sees the query and the item, their share is random and small, and grows
+    with the sharpness.
 
     >>> shape = make_shape("ml-20m", num_items=100, num_queries=3)
     >>> tuple(shape.item_embeddings.shape), tuple(shape.query_components.shape)
@@ -81,7 +81,7 @@ class Shape:
 
     name: ShapeName
     similarity: MixtureOfLogits
-    item_embeddings: Tensor  # (N, D), or (N, Px, d) where components are ready
+    item_embeddings: Tensor  # (N, D), or (N, Px, d) for ready components
     query_components: Tensor  # (B, Pq, d)
     sharpness: float
 
@@ -94,14 +94,14 @@ def make_shape(
     sharpness: float = DEFAULT_SHARPNESS,
     seed: int = 0,
 ) -> Shape:
-    """Make the world of a workload; the same seed gives the same world.
+    """Create the data of a workload; the same seed returns the same data.
 
     Args:
         name: ml-20m, books or nq320k.
-        num_items: fewer or more items than the workload has.
+        num_items: N, instead of the workload's own number.
         num_queries: B.
-        sharpness: how closely the gate follows the best pairs; 0 makes its weights uniform.
-        seed: of everything random.
+        sharpness: how closely the gate follows the best component pairs; 0 makes its weights uniform.
+        seed: seed of all random choices.
     """
     name = as_choice(ShapeName, name, name="shape")
     sizes = SIZES[name]
@@ -141,13 +141,13 @@ def _check_memory(num_items: int, sizes: ShapeSizes) -> None:
 
 
 def _orthonormal(num_rows: int, num_columns: int, generator: Generator) -> Tensor:
-    """A matrix whose columns have length 1 and stand at right angles."""
+    """Return a matrix with orthonormal columns."""
     columns: Tensor = torch.linalg.qr(torch.randn(num_rows, num_columns, generator=generator)).Q
     return columns.contiguous()  # (rows, columns)
 
 
 def _tastes(count: int, num_each: int, topics: Tensor, generator: Generator) -> Tensor:
-    """Directions (count, each, t) around topics, many of a row around the same one."""
+    """Return directions (count, each, t) around topics; many of one row lie around the same topic."""
     main = torch.randint(len(topics), (count, 1), generator=generator)  # (count, 1)
     own = torch.randint(len(topics), (count, num_each), generator=generator)  # (count, each)
     is_main = torch.rand(count, num_each, generator=generator) < COHERENCE  # (count, each)
@@ -172,16 +172,18 @@ def _bare_similarity(sizes: ShapeSizes, generator: Generator) -> MixtureOfLogits
 
 
 def _plant_projection(similarity: MixtureOfLogits, basis: Tensor, rotation: Tensor) -> None:
-    """Let the item side turn the rotation back and carry each taste into its component."""
+    """Set the item projection to invert the rotation and to map each taste into its component."""
     by_component = torch.kron(torch.eye(similarity.num_item_components), basis)  # (Px * d, D), a basis for each taste
     similarity.state_dict()["item_network.output.weight"].copy_(by_component @ rotation)
 
 
 def _plant_gate(similarity: MixtureOfLogits, queries: Tensor, items: Tensor, sharpness: float) -> None:
-    """Let the weights follow the component scores; the queries and items show how strong the sides' gates are."""
+    """Set the gate to follow the component scores; queries and items calibrate the gates of the two sides."""
     num_pairs = similarity.num_query_components * similarity.num_item_components
     weights = similarity.state_dict()
-    one_to_one = torch.eye(num_pairs, GATE_DIM)  # (P, H) the first P hidden values are one pair's each
+    one_to_one = torch.eye(
+        num_pairs, GATE_DIM
+    )  # (P, H) each of the first P hidden values belongs to one component pair
     weights["gate.pair.hidden.weight"].copy_(sharpness * one_to_one.T)
     weights["gate.pair.output.weight"].copy_(one_to_one)
     by_query, by_item = similarity.query_parts(queries).gate, similarity.item_parts(items).gate

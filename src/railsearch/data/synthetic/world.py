@@ -1,9 +1,9 @@
-"""A synthetic world: users with several interests, items with several aspects, and a truth that is known.
+"""A synthetic world: users with several interests, items with several aspects, and known preferences.
 
 Every user has a few interests and every item a few aspects, all of them directions in one space of tastes. A
-user likes an item when ANY of its aspects meets ANY of the user's interests: preference is (nearly) the best
-of all their cosines. What a user is, and what an item is, stands whole in one embedding each: interests or
-aspects side by side, turned by a random rotation. Nothing is hidden and nothing is noise.
+user likes an item if ANY of its aspects meets ANY of the user's interests: preference is (nearly) the best
+of all their cosines. One embedding of each user and of each item holds all of its interests or aspects, side
+by side, turned by a random rotation. There is no hidden information and no noise.
 
 Why a dot product of that dimension D cannot express it: the scores <f(q), g(x)> of all users and items, for
 any two towers f and g into D dimensions, form a matrix of rank at most D. "The best of several cosines" is
@@ -27,7 +27,7 @@ PAIRS_PER_BLOCK = 262_144
 
 @dataclass(frozen=True, slots=True, eq=False)
 class World:
-    """Embeddings, the similarity that is the truth, and likes that were drawn from it."""
+    """Embeddings, the true similarity, and likes that were drawn from it."""
 
     query_embeddings: Tensor  # (U, D)
     item_embeddings: Tensor  # (N, D)
@@ -38,9 +38,9 @@ class World:
     test_pairs: Tensor  # (U, 2)
 
     def preference_rank(self, num_users: int = 512, num_items: int = 512, energy: float = 0.99) -> int:
-        """How many dimensions a dot product needs for this share of the truth's sum of squares, on a sample.
+        """Return how many dimensions a dot product needs for a share of the truth's sum of squares, on a sample.
 
-        It can be no greater than the sample: give many times more users and items than the embeddings have dimensions.
+        The sample bounds the result: give many times more users and items than the embeddings have dimensions.
         """
         with torch.no_grad():
             scores = self.truth(self.query_embeddings[:num_users], self.item_embeddings[:num_items])  # (B, N)
@@ -59,17 +59,17 @@ def make_world(
     temperature: float = 0.05,
     seed: int = 0,
 ) -> World:
-    """Make a world; the same seed gives the same world.
+    """Create a world; the same seed returns the same world.
 
     Args:
         num_users: U.
-        num_items: N, from a handful to millions; memory grows with N times num_aspects * taste_dim.
-        num_interests: of each user; the query embedding has num_interests * taste_dim dimensions.
-        num_aspects: of each item; the item embedding has num_aspects * taste_dim dimensions.
-        taste_dim: dimensions of the space that interests and aspects are directions in.
+        num_items: N, up to millions; memory grows with N * num_aspects * taste_dim.
+        num_interests: interests of each user; the query embedding has num_interests * taste_dim dimensions.
+        num_aspects: aspects of each item; the item embedding has num_aspects * taste_dim dimensions.
+        taste_dim: dimensions of the space of interests and aspects.
         likes_per_user: training likes of each user; one more is held out for validation, one for the test.
-        temperature: smaller makes likes follow the truth more closely.
-        seed: of everything random.
+        temperature: with a smaller one, likes follow the truth more closely.
+        seed: seed of all random choices.
     """
     for name, count in (
         ("num_users", num_users),
@@ -102,7 +102,7 @@ def make_world(
         item_rotation=item_rotation,
     )
     likes = _draw_likes(truth, query_embeddings, item_embeddings, likes_per_user + 2, generator)  # (U, L + 2)
-    # The draws come best first; a random order makes the held-out ones likes like any other.
+    # Draws come best first; in a random order, the held-out likes are like any other.
     order = torch.rand(likes.shape, generator=generator).argsort(dim=1)  # (U, L + 2)
     likes = likes.gather(1, order)  # (U, L + 2)
     users = torch.arange(num_users)
@@ -135,7 +135,7 @@ def _planted_truth(
     query_rotation: Tensor,
     item_rotation: Tensor,
 ) -> MixtureOfLogits:
-    """A mixture that turns the rotations back and whose gate follows the best pair."""
+    """Return a mixture that inverts the rotations and whose gate follows the best component pair."""
     num_pairs = num_interests * num_aspects
     truth = MixtureOfLogits(
         query_dim=len(query_rotation),
@@ -164,7 +164,7 @@ def _draw_likes(
 ) -> Tensor:
     """Draw different items for each user, one after the other, with probability softmax(truth).
 
-    The items with the largest score plus Gumbel noise are such a draw, so that it needs one pass in blocks.
+    The items with the largest score plus Gumbel noise are such a draw, so one pass in blocks is enough.
     """
     likes = []
     item_parts = truth.item_parts(item_embeddings)

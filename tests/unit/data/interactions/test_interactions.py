@@ -64,7 +64,7 @@ def test_bad_rows_are_never_dropped_silently(caplog: pytest.LogCaptureFixture) -
         found = Interactions.from_frame(table, max_bad_rows=2)
     assert found.bad_rows == ("row 1: no user, no timestamp", "row 2: no item")
     assert histories(found) == {1: [5], 2: [7]}
-    assert "2 bad rows were left out" in caplog.text
+    assert "2 bad rows were skipped" in caplog.text
 
 
 def test_ratings_are_never_turned_to_nan() -> None:

@@ -133,7 +133,7 @@ def test_wrong_files(tmp_path: Path) -> None:
     write(tmp_path / "items.csv", "item,title\n2,a,b\n")
     for file, items, message in (
         ("nothing.csv", None, "nothing.csv does not exist"),
-        ("events.csv.gz", None, "has a format that is not known; give one of: .csv, .tsv, .parquet"),
+        ("events.csv.gz", None, "has an unknown format; give one of: .csv, .tsv, .parquet"),
         ("latin.csv", None, "is not utf-8 text in line 3"),
         ("broken.parquet", None, "broken.parquet cannot be read as a table"),
         (events, tmp_path / "items.csv", "items.csv has too few or too many fields in line 2; 2 are needed"),

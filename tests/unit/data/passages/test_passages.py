@@ -37,19 +37,19 @@ def write_lines(path: Path, *records: object) -> Path:
     return path
 
 
-def right(collection: QuestionPassages, questions: Questions | None) -> dict[str, list[str]]:
+def right(data: QuestionPassages, questions: Questions | None) -> dict[str, list[str]]:
     """Each question's right passages, as text."""
     assert questions is not None
     found: dict[str, list[str]] = {text: [] for text in questions.texts}
     for question, passage in questions.pairs.tolist():
-        found[questions.texts[question]].append(collection.passages[passage])
+        found[questions.texts[question]].append(data.passages[passage])
     return found
 
 
-def negatives(collection: QuestionPassages) -> dict[str, list[str]]:
+def negatives(data: QuestionPassages) -> dict[str, list[str]]:
     found: dict[str, list[str]] = {}
-    for question, passage in collection.train.hard_negatives.tolist():
-        found.setdefault(collection.train.texts[question], []).append(collection.passages[passage])
+    for question, passage in data.train.hard_negatives.tolist():
+        found.setdefault(data.train.texts[question], []).append(data.passages[passage])
     return found
 
 
@@ -224,7 +224,7 @@ def test_insuranceqa(tmp_path: Path, is_packed: bool, caplog: pytest.LogCaptureF
         ("test", {"id": "1", "q": "x?", "pos": ["z"]}, "line 2 of .*test.en.jsonl names the passage 'z'.*corpus of 3"),
         ("test", {"id": "1", "q": "x?", "pos": []}, "line 2 of .*test.en.jsonl names no right passage"),
         ("test", {"id": "1", "q": "x?", "pos": "a"}, "pos in line 2 of .*test.en.jsonl is no list"),
-        ("docs", {"id": "a", "text": "new"}, "line 4 of .*docs.en.jsonl gives the id 'a' once more"),
+        ("docs", {"id": "a", "text": "new"}, "line 4 of .*docs.en.jsonl repeats the id 'a'"),
         ("docs", {"id": None, "text": "new"}, "id in line 4 of .*docs.en.jsonl is 'None'"),
         ("docs", {"id": "d", "text": ""}, "text in line 4 of .*docs.en.jsonl is empty"),
     ],
@@ -261,7 +261,7 @@ def test_questions_on_two_sides_are_told(tmp_path: Path, caplog: pytest.LogCaptu
         tmp_path / "test.en.jsonl", {"id": "0", "q": "one?", "pos": ["b"]}, {"id": "1", "q": "x?", "pos": ["b"]}
     )
     read_insuranceqa(tmp_path)
-    assert "1 of 2 test questions are trained on too" in caplog.text
+    assert "1 of 2 test questions are also training questions" in caplog.text
 
 
 def test_beir(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
@@ -385,17 +385,17 @@ def test_splits_hold_questions_out() -> None:
 
 
 def test_splits_that_cannot_be() -> None:
-    collection = QuestionPassages.from_pairs([(f"{n}?", f"{n}") for n in range(10)])
+    data = QuestionPassages.from_pairs([(f"{n}?", f"{n}") for n in range(10)])
     with pytest.raises(InvalidInputError, match=r"test_share is 0.01 but 0.01 of 10 questions is none"):
-        split_questions(collection, test_share=0.01)
+        split_questions(data, test_share=0.01)
     with pytest.raises(InvalidInputError, match="5 and 5 of 10 questions would be held out"):
-        split_questions(collection, validation_share=0.5, test_share=0.5)
-    with pytest.raises(InvalidInputError, match="has 1 test questions of its own; say test_share=0"):
-        split_questions(split_questions(collection), validation_share=0)
+        split_questions(data, validation_share=0.5, test_share=0.5)
+    with pytest.raises(InvalidInputError, match="has 1 test questions of its own; pass test_share=0"):
+        split_questions(split_questions(data), validation_share=0)
 
 
 def test_generated_questions_join_the_training(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
-    collection = read_insuranceqa(write_insuranceqa(tmp_path))
+    data = read_insuranceqa(write_insuranceqa(tmp_path))
     path = write_lines(
         tmp_path / "generated.jsonl.gz",
         {"passage_id": "b", "question": "new?"},
@@ -403,21 +403,21 @@ def test_generated_questions_join_the_training(tmp_path: Path, caplog: pytest.Lo
         {"id": "c", "queries": ["newer?", "Three?", "FOUR?"]},
     )
     with caplog.at_level(logging.INFO):
-        found = add_generated(collection, path)
+        found = add_generated(data, path)
     assert right(found, found.train) == {"one?": ["A.", "B."], "2?": ["A.", "B."], "new?": ["B."], "newer?": ["A."]}
     assert found.train.ids == ("0", "1", "2", "3")
     assert found.num_leaks == 2
-    assert "3 generated questions were added, of which 1 are not new; 2 more are held-out ones" in caplog.text
+    assert "3 generated questions were added, of which 1 are not new; 2 more are held out" in caplog.text
     bad = [{"passage_id": "b", "question": "new?"}, {"passage_id": "z", "question": "x"}]
     path = write_lines(tmp_path / "bad.jsonl", *bad)
     with pytest.raises(InvalidInputError, match=r"line 2 of .*bad.jsonl is for the passage 'z'"):
-        add_generated(collection, path)
+        add_generated(data, path)
 
 
 def test_a_generated_question_is_no_negative_of_its_passage(tmp_path: Path) -> None:
     records = [{"question": "a?", "passage": "A.", "negatives": ["B.", "C."]}]
-    collection = read_pairs(write_lines(tmp_path / "pairs.jsonl", *records))
-    found = add_generated(collection, write_lines(tmp_path / "new.jsonl", {"passage_id": 1, "question": "a?"}))
+    data = read_pairs(write_lines(tmp_path / "pairs.jsonl", *records))
+    found = add_generated(data, write_lines(tmp_path / "new.jsonl", {"passage_id": 1, "question": "a?"}))
     assert right(found, found.train) == {"a?": ["A.", "B."]}
     assert negatives(found) == {"a?": ["C."]}
 
