@@ -1,5 +1,6 @@
 """The package as users meet it: names, import cost, README, doctests, versions."""
 
+import ast
 import doctest
 import importlib
 import inspect
@@ -15,6 +16,7 @@ from types import ModuleType
 import pytest
 
 import railsearch
+from tests.support.file_tree import update
 
 ROOT = Path(__file__).parents[2]
 README = (ROOT / "README.md").read_text()
@@ -95,10 +97,23 @@ def test_quickstart_is_short() -> None:
     assert len(lines) <= 12
 
 
-def test_readme_lists_every_module() -> None:
-    listed = set(re.findall(r"^[│ ├└─]*([\w.-]+\.py) ", README, flags=re.MULTILINE))
-    present = {path.name for path in Path(railsearch.__file__).parent.rglob("*.py")} - {"__init__.py"}
-    assert present <= listed, present - listed
+def test_readme_has_the_file_tree() -> None:
+    assert update(README) == README, "run `python -m tests.support.file_tree`"
+
+
+def test_walks_name_files_that_are_there() -> None:
+    walks = (ROOT / "CONTRIBUTING.md").read_text().partition("## The four walks")[2].partition("\n## ")[0]
+    names = re.findall(r"`([a-z_/]+\.py)`", walks)
+    assert walks.count("### ") == 4
+    assert len(names) >= 40
+    assert [name for name in names if not (Path(railsearch.__file__).parent / name).is_file()] == []
+
+
+def test_every_module_opens_with_its_purpose() -> None:
+    for path in Path(railsearch.__file__).parent.rglob("*.py"):
+        docstring = ast.get_docstring(ast.parse(path.read_text()))
+        assert docstring, path
+        assert not docstring.startswith("What"), path
 
 
 def test_no_unsafe_call_in_the_package() -> None:

@@ -210,6 +210,14 @@ def as_path(path: object) -> Path:
     return Path(path).resolve()
 
 
+def as_file(path: object) -> Path:
+    """Check that a path names an existing file."""
+    file = as_path(path)
+    if not file.is_file():
+        raise InvalidInputError(f"{file} does not exist or is not a file; give the path of a file.")
+    return file
+
+
 def as_choice(choices: type[Choice], value: str, *, name: str) -> Choice:
     """Return the member of a closed choice; an error lists the members."""
     try:

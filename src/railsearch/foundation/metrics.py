@@ -1,4 +1,4 @@
-"""What ranks say: each metric is one function of the rank of the one right item, averaged over queries."""
+"""Ranking metrics: each is one function of the rank of the relevant item, averaged over queries."""
 
 from collections.abc import Sequence
 
@@ -9,7 +9,7 @@ from railsearch.foundation.inputs import ArrayLike, as_integers
 
 
 def hit_rate(ranks: ArrayLike, k: int) -> float:
-    """HR@k = share of queries whose right item is among the first k.
+    """Return HR@k: the share of queries whose relevant item is among the first k.
 
     >>> hit_rate([1, 3, 20], k=10)  # doctest: +ELLIPSIS
     0.666...
@@ -18,7 +18,7 @@ def hit_rate(ranks: ArrayLike, k: int) -> float:
 
 
 def ndcg(ranks: ArrayLike, k: int) -> float:
-    """NDCG@k with one right item = mean of 1 / log2(1 + rank) where rank <= k, else 0.
+    """Return NDCG@k with one relevant item: the mean of 1 / log2(1 + rank) if rank <= k, else 0.
 
     >>> ndcg([1, 3, 20], k=10)
     0.5
@@ -28,7 +28,7 @@ def ndcg(ranks: ArrayLike, k: int) -> float:
 
 
 def mean_reciprocal_rank(ranks: ArrayLike) -> float:
-    """MRR = mean of 1 / rank.
+    """Return MRR: the mean of 1 / rank.
 
     >>> mean_reciprocal_rank([1, 2, 4])  # doctest: +ELLIPSIS
     0.583...
@@ -37,7 +37,7 @@ def mean_reciprocal_rank(ranks: ArrayLike) -> float:
 
 
 def summarize(ranks: ArrayLike, ks: Sequence[int] = (1, 10, 50)) -> dict[str, float]:
-    """HR at every k, and MRR, by the names that tables use."""
+    """Return HR at every k, and MRR, under the names that tables use."""
     return {**{f"HR@{k}": hit_rate(ranks, k) for k in ks}, "MRR": mean_reciprocal_rank(ranks)}
 
 

@@ -11,15 +11,15 @@ if TYPE_CHECKING:
     from polars import DataFrame
 
 NO_ITEM = -1
-"""Stands in `ids` where a padded result has no item; its score is minus infinity."""
+"""The id of a padded place that has no item; its score is minus infinity."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class SearchResult:
     """The K best items of each query, best first, with a certificate (the paper's section 3).
 
-    `ceiling` is the best score that an item which was not scored could still have. Everything else that
-    the certificate says follows from it. Unpacks as `scores, ids`, as users of FAISS expect.
+    `ceiling` is the best score that an unscored item can have. The rest of the certificate follows from it. A result
+    unpacks as `scores, ids`, as users of FAISS expect.
 
     >>> import torch
     >>> result = SearchResult(
@@ -35,7 +35,7 @@ class SearchResult:
     ceiling: Tensor  # (B,) float32
     num_scored: Tensor  # (B,) int64
     lookup: "Callable[[Tensor], DataFrame] | None" = None
-    """Gives the metadata of ids (n,), one row each, where the index has some."""
+    """Returns the metadata of ids (n,), one row for each; None if the index has no metadata."""
 
     @property
     def kth_score(self) -> Tensor:
@@ -44,7 +44,7 @@ class SearchResult:
 
     @property
     def gap(self) -> Tensor:
-        """How much the true k-th score can exceed the returned one; zero means exact."""
+        """The most by which the true k-th score can exceed the returned one; zero means exact."""
         difference = self.ceiling - self.kth_score  # (B,)
         return difference.where(self.ceiling > self.kth_score, 0.0)  # (B,)
 
@@ -60,7 +60,7 @@ class SearchResult:
         return certain.sum(dim=1)  # (B,)
 
     def to_frame(self) -> "DataFrame":
-        """A table of query, rank, id and score, best first, with the metadata of the items where the index has some."""
+        """Return a table of query, rank, id and score, best first, with the metadata of the items if there are any."""
         import polars as pl  # noqa: PLC0415  (importing railsearch stays cheap)
 
         is_item = self.ids != NO_ITEM  # (B, K)
@@ -77,7 +77,7 @@ class SearchResult:
         return frame if self.lookup is None else frame.hstack(self.lookup(ids))
 
     def __reduce__(self) -> tuple[object, ...]:
-        """Metadata stay behind when a result is pickled; take `to_frame()` along for those."""
+        """Pickle the result without its metadata; `to_frame()` has those."""
         return type(self), (self.ids, self.scores, self.ceiling, self.num_scored)
 
     def __iter__(self) -> Iterator[Tensor]:
@@ -91,7 +91,7 @@ class SearchResult:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Explanation:
-    """What the score of one query and one item is made of."""
+    """The component scores and gate weights behind one score."""
 
     item_id: int
     score: float
@@ -100,11 +100,11 @@ class Explanation:
 
     @property
     def contributions(self) -> Tensor:
-        """Weight times component score of each pair; they sum to the score."""
+        """Weight times component score of each component pair; they sum to the score."""
         return self.gate_weights * self.component_scores  # (Pq, Px)
 
     def ranked(self) -> list[tuple[int, int, float]]:
-        """Pairs (query component, item component, contribution), the one that adds most first."""
+        """Return (query component, item component, contribution) of each component pair, the largest first."""
         contributions = self.contributions
         order = contributions.flatten().sort(descending=True, stable=True).indices  # (P,)
         rows, columns = torch.unravel_index(order, contributions.shape)  # (P,)
@@ -114,19 +114,19 @@ class Explanation:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class ItemBatch:
-    """Some of the items of an index that is built or added to batch by batch."""
+    """One batch of items for an index that is built or extended batch by batch."""
 
     items: object
     """Embeddings (n, D), ready components (n, Px, d), or item parts."""
     ids: object = None
-    """One integer a row; counted on where all batches leave them out."""
+    """One integer per row; if all batches omit them, ids continue from the greatest one."""
     metadata: object = None
     """A table with one row for each item."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class ItemBatches:
-    """Batches that can be gone through once, and how many items they bring, for a progress bar."""
+    """Batches that can be read once, and the number of their items, for a progress bar."""
 
     batches: Iterator[ItemBatch]
     num_items: int

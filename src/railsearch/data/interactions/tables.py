@@ -5,8 +5,9 @@ from typing import TYPE_CHECKING
 
 from railsearch.data.interactions.columns import TimeUnit, as_numbers_where_lossless
 from railsearch.data.interactions.interactions import Interactions, as_given, assemble, check_columns
-from railsearch.data.interactions.text_files import TextTable, existing_file, read_csv
+from railsearch.data.interactions.text_files import TextTable, read_csv
 from railsearch.foundation.errors import InvalidInputError
+from railsearch.foundation.inputs import as_file
 
 if TYPE_CHECKING:
     from polars import DataFrame
@@ -72,7 +73,7 @@ def read_table(path: str | Path) -> "DataFrame":
     """Read a Parquet or Arrow file whole."""
     import polars as pl  # noqa: PLC0415  (importing railsearch stays cheap)
 
-    file = existing_file(path)
+    file = as_file(path)
     try:
         return pl.read_parquet(file) if file.suffix == ".parquet" else pl.read_ipc(file)
     except (pl.exceptions.PolarsError, OSError, ValueError) as error:
@@ -80,7 +81,7 @@ def read_table(path: str | Path) -> "DataFrame":
 
 
 def _read(path: str | Path, show_progress: bool | None) -> "TextTable | DataFrame":
-    file = existing_file(path)
+    file = as_file(path)
     if file.suffix not in TABLES:
         raise InvalidInputError(f"{file} has an unknown format; give one of: {', '.join(TABLES)}.")
     if file.suffix in SEPARATORS:

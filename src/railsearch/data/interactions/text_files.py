@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from railsearch.foundation.errors import InvalidInputError
+from railsearch.foundation.inputs import as_file
 from railsearch.foundation.progress import counting
 
 if TYPE_CHECKING:
@@ -53,7 +54,7 @@ def read_lines(
     """Read a file whose lines hold unquoted fields between separators; the first line must be the header, if given."""
     import polars as pl  # noqa: PLC0415
 
-    file = existing_file(path)
+    file = as_file(path)
     is_whole = pl.col("num_fields") == len(columns)
     fields = pl.col("text").str.split_exact(separator, len(columns) - 1)
     parts = []
@@ -79,7 +80,7 @@ def read_csv(path: str | Path, *, separator: str = ",", show_progress: bool | No
     """Read a CSV file with a header; fields may be quoted."""
     import polars as pl  # noqa: PLC0415
 
-    file = existing_file(path)
+    file = as_file(path)
     with counting(f"reading {file.name} (MB)", _megabytes(file.stat().st_size), is_shown=show_progress) as count:
         records = _records(file, separator, count)
         names = [name.strip() for name in next(records, (1, []))[1]]
@@ -101,6 +102,7 @@ def read_csv(path: str | Path, *, separator: str = ",", show_progress: bool | No
     return TextTable(pl.concat(frame for frame, _ in parts), shapes["line"], shapes["num_fields"])
 
 
+<<<<<<< HEAD
 def existing_file(path: str | Path) -> Path:
     """Return the path of an existing file; refuse any other path."""
     file = Path(path)
@@ -109,6 +111,8 @@ def existing_file(path: str | Path) -> Path:
     return file
 
 
+=======
+>>>>>>> c5399ae (README and CONTRIBUTING in plain English: file tree written from docstrings, the four walks, one word list; the house test covers rooms inside rooms and file length)
 def _blocks(file: Path, encoding: str, show_progress: bool | None) -> Iterator[tuple[int, str]]:
     """Yield the text in blocks of complete lines, each with the number of its first line."""
     line, rest = 1, b""
