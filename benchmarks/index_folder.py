@@ -1,4 +1,4 @@
-"""What it takes to build, save and open an index folder, beside FAISS saving and reading the same vectors.
+"""Times to build, save and open an index folder, and times of FAISS to save and read the same vectors.
 
 python benchmarks/index_folder.py                  100,000 items, 8 x 8 components of 32 (the Books shape)
 python benchmarks/index_folder.py --items 674044
@@ -20,16 +20,17 @@ from pathlib import Path
 import faiss
 import numpy as np
 import torch
+from torch import Tensor
 
 from railsearch import Index, ItemBatch, MixtureOfLogits
-from railsearch.similarity import ItemParts
+from railsearch.kernels import compute_item_parts
 
 EMBEDDING_DIM, NUM_COMPONENTS, COMPONENT_DIM = 64, 8, 32
 ROWS_PER_BATCH = 8192
 
 
 def timed(work: Callable[[], object], repeats: int) -> float:
-    """Median seconds."""
+    """Return the median seconds of the work."""
     seconds = []
     for _ in range(repeats):
         started = time.perf_counter()
@@ -57,24 +58,19 @@ def measure(folder: Path, num_items: int, repeats: int) -> None:
         component_dim=COMPONENT_DIM, seed=0,
     ).eval()  # fmt: skip
 
-    def batches() -> Iterator[ItemBatch]:
+    def embeddings() -> Iterator[Tensor]:
         generator = torch.Generator().manual_seed(0)
         for first in range(0, num_items, ROWS_PER_BATCH):
-            count = min(ROWS_PER_BATCH, num_items - first)
-            yield ItemBatch(torch.randn(count, EMBEDDING_DIM, generator=generator))
+            yield torch.randn(min(ROWS_PER_BATCH, num_items - first), EMBEDDING_DIM, generator=generator)
 
     path = folder / "index"
     before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
     started = time.perf_counter()
-    index = Index.build(similarity, batches(), path=path)
+    index = Index.build(similarity, map(ItemBatch, embeddings()), path=path)
     build_seconds = time.perf_counter() - started
     peak = (resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before) / 2**10
     num_bytes = sum(file.stat().st_size for file in path.rglob("*") if file.is_file())
-    segments = index._collection.corpus.segments
-    parts = ItemParts(
-        torch.cat([segment.parts.components for segment in segments]),
-        torch.cat([segment.parts.gate for segment in segments]),
-    )
+    parts = compute_item_parts(similarity, torch.cat(list(embeddings())))
     index.close()
     flat = faiss.IndexFlatIP(NUM_COMPONENTS * COMPONENT_DIM)
     flat.add(np.ascontiguousarray(parts.components.flatten(1).numpy()))

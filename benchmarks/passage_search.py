@@ -2,8 +2,8 @@
 
 python benchmarks/passage_search.py runs/insuranceqa/mol/model --data insuranceqa-en.tar.xz --index answers.index
 
-The index is built first where it is not there yet. Hit rates are a share of brute force's own. Times are of batches of
-32 questions that are encoded already; strategies take turns in one run.
+The index is built first if it is missing. Hit rates are relative to those of brute force. Times are of batches of 32
+encoded questions; strategies take turns in one run.
 """
 
 import argparse
@@ -28,9 +28,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("model", type=Path)
     parser.add_argument("--data", type=Path, required=True)
-    parser.add_argument(
-        "--index", type=Path, required=True, help="an index folder to make, or that an earlier run made"
-    )
+    parser.add_argument("--index", type=Path, required=True, help="an index folder; created if it is missing")
     parser.add_argument("--strategies", default=DEFAULT)
     parser.add_argument("--repeats", type=int, default=10)
     options = parser.parse_args()

