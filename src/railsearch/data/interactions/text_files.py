@@ -102,17 +102,6 @@ def read_csv(path: str | Path, *, separator: str = ",", show_progress: bool | No
     return TextTable(pl.concat(frame for frame, _ in parts), shapes["line"], shapes["num_fields"])
 
 
-<<<<<<< HEAD
-def existing_file(path: str | Path) -> Path:
-    """Return the path of an existing file; refuse any other path."""
-    file = Path(path)
-    if not file.is_file():
-        raise InvalidInputError(f"{file} does not exist or is no file; give the original file.")
-    return file
-
-
-=======
->>>>>>> c5399ae (README and CONTRIBUTING in plain English: file tree written from docstrings, the four walks, one word list; the house test covers rooms inside rooms and file length)
 def _blocks(file: Path, encoding: str, show_progress: bool | None) -> Iterator[tuple[int, str]]:
     """Yield the text in blocks of complete lines, each with the number of its first line."""
     line, rest = 1, b""

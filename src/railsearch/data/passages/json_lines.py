@@ -75,13 +75,8 @@ class Record:
 
 
 def read_json_lines(path: str | Path, *, show_progress: bool | None = None) -> Iterator[Record]:
-<<<<<<< HEAD
     """Yield the objects of a file, one for each line; .gz and .xz files are unpacked, and blank lines are skipped."""
-    for line, text in _read_text_lines(existing_file(path), show_progress):
-=======
-    """The objects of a file, one a line; .gz and .xz files are unpacked, and blank lines are none."""
     for line, text in _read_text_lines(as_file(path), show_progress):
->>>>>>> c5399ae (README and CONTRIBUTING in plain English: file tree written from docstrings, the four walks, one word list; the house test covers rooms inside rooms and file length)
         yield parse_record(text, path, line)
 
 
@@ -99,13 +94,8 @@ def parse_record(text: str, file: str | Path, line: int) -> Record:
 
 
 def read_json_list(path: str | Path, *, show_progress: bool | None = None) -> Iterator[object]:
-<<<<<<< HEAD
     """Yield the entries of a file that is one JSON list."""
-    file = existing_file(path)
-=======
-    """The entries of a file that is one JSON list."""
     file = as_file(path)
->>>>>>> c5399ae (README and CONTRIBUTING in plain English: file tree written from docstrings, the four walks, one word list; the house test covers rooms inside rooms and file length)
     try:
         entries = json.loads(file.read_bytes().decode("utf-8-sig"))
     except UnicodeDecodeError as error:
