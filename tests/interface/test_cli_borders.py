@@ -4,6 +4,7 @@ import ast
 import datetime as dt
 import io
 import json
+import logging
 import re
 import struct
 import sys
@@ -77,6 +78,20 @@ def test_values_do_not_control_the_terminal(world: Path) -> None:
     assert "\x07" not in text
     assert "\u202e" not in text
     assert visible("a\tb\x7f\x9b\u2028\ud800é漢👍") == r"a\tb\x7f\x9b\u2028\ud800é漢👍"
+
+
+def test_warnings_and_errors_do_not_control_the_terminal(world: Path, capfd: pytest.CaptureFixture[str]) -> None:
+    Path("events.csv").write_text("user,item,timestamp\n1,2,3\n4,5,\x1b[2Jsoon\n")
+    arguments = ("data", "prepare", "x", "--from", "events.csv")
+    assert r"\x1b[2Jsoon" in refused(capfd, *arguments)
+    with Path("terminal").open("w") as stderr, pytest.MonkeyPatch.context() as patch:
+        patch.setattr(sys, "stderr", stderr)
+        patch.setattr(logging.getLogger(), "handlers", [])  # those of pytest
+        assert run_main(*arguments, "--max-bad-rows", 1) == 0
+    warning = Path("terminal").read_text()
+    assert warning.startswith("warning: events.csv: 1 bad rows were skipped")
+    assert r"\x1b[2Jsoon" in warning
+    assert "\x1b" not in warning + capfd.readouterr().out
 
 
 def test_ids_beyond_int64(world: Path, capfd: pytest.CaptureFixture[str]) -> None:

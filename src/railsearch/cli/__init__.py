@@ -2,6 +2,7 @@
 
 import contextlib
 import errno
+import logging
 import os
 import sys
 from typing import NoReturn
@@ -32,9 +33,11 @@ def _run() -> int:
             stream.reconfigure(errors="backslashreplace")
     from railsearch.cli.app import app  # noqa: PLC0415  (Ctrl-C while modules are imported is caught by main)
     from railsearch.cli.flags import with_flags  # noqa: PLC0415
-    from railsearch.cli.terminal import lines_of  # noqa: PLC0415
+    from railsearch.cli.terminal import WarningFormatter, lines_of  # noqa: PLC0415
     from railsearch.foundation.errors import RailsearchError  # noqa: PLC0415
 
+    if logging.lastResort is not None:  # prints warnings of the library, which quote values of files
+        logging.lastResort.setFormatter(WarningFormatter())
     try:
         app()
     except SystemExit as done:

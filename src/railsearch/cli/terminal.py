@@ -2,6 +2,7 @@
 
 import base64
 import json
+import logging
 import unicodedata
 from collections.abc import Iterable, Mapping
 from typing import TYPE_CHECKING
@@ -37,6 +38,14 @@ def visible(value: object) -> str:
 def lines_of(text: str) -> str:
     """Return a text of several lines with every line visible."""
     return "\n".join(visible(line) for line in text.split("\n"))
+
+
+class WarningFormatter(logging.Formatter):
+    """A formatter of log messages, with all values visible."""
+
+    def format(self, record: logging.LogRecord) -> str:
+        """Return the line that is printed."""
+        return f"{record.levelname.lower()}: {lines_of(super().format(record))}"
 
 
 def make_console(*, stderr: bool = False, wraps: bool = False) -> Console:

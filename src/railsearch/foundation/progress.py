@@ -103,6 +103,7 @@ class RateColumn(ProgressColumn):
 @contextlib.contextmanager
 def counting(work: str, total: int | None, *, is_shown: bool | None) -> Iterator[Callable[[int], None]]:
     """Yield a function that adds to the number of finished items."""
+    work = "".join(character if character.isprintable() else "?" for character in work)  # it may hold a file's name
     columns = (TextColumn("{task.fields[work]}", markup=False), BarColumn(), MofNCompleteColumn(), RateColumn())
 
     def describe(task: Task) -> str:
