@@ -77,7 +77,7 @@ def read_table(path: str | Path) -> "DataFrame":
     try:
         return pl.read_parquet(file) if file.suffix == ".parquet" else pl.read_ipc(file)
     except (pl.exceptions.PolarsError, OSError, ValueError) as error:
-        raise InvalidInputError(f"{file} cannot be read as a table ({error}); write it anew.") from error
+        raise InvalidInputError(f"{file} cannot be read as a table ({error}); write it again.") from error
 
 
 def _read(path: str | Path, show_progress: bool | None) -> "TextTable | DataFrame":

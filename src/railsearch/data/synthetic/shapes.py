@@ -34,7 +34,7 @@ class ShapeName(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class ShapeSizes:
-    """What a workload's search costs depend on (FACTS section 4)."""
+    """The sizes that the cost of a workload's search depends on."""
 
     num_items: int
     num_query_components: int
