@@ -1,4 +1,4 @@
-"""A disk without room, or without permission: an error that says so, the version before, and success later."""
+"""A full disk, or missing permissions: a clear error, the previous version intact, and success later."""
 
 import contextlib
 import errno
@@ -51,7 +51,7 @@ def folder(tmp_path: Path) -> Path:
 
 @contextlib.contextmanager
 def full_from(step: int) -> Iterator[list[str]]:
-    """A disk that is full from a certain write on; gives the writes that failed."""
+    """Simulate a disk that is full from a certain write on; return the writes that failed."""
     failed: list[str] = []
     count = itertools.count()
 
@@ -104,7 +104,9 @@ def test_full_at_every_write_of_a_change(folder: Path, tmp_path: Path, change: C
         shutil.rmtree(target)
         if not failed:
             break
-    say(f"disk full from {EACH} write of {change.kind} on: {step} writes, each an error and the version before")
+    say(
+        f"disk full from {EACH} write of {change.kind} on: {step} writes, each an error with the previous version intact"
+    )
 
 
 def test_full_at_every_write_of_a_build(tmp_path: Path, say: Callable) -> None:
@@ -126,7 +128,7 @@ def test_full_at_every_write_of_a_build(tmp_path: Path, say: Callable) -> None:
 
 @pytest.fixture
 def small_disk(tmp_path: Path) -> Iterator[Path]:
-    """A file system that is really full when it is full."""
+    """Mount a small file system, which can really be full."""
     disk = tmp_path / "disk"
     disk.mkdir()
     command = ["mount", "-t", "tmpfs", "-o", f"size={SMALL_DISK}", "tmpfs", str(disk)]
@@ -138,7 +140,7 @@ def small_disk(tmp_path: Path) -> Iterator[Path]:
 
 
 def leave_room(disk: Path, num_bytes: int | None) -> None:
-    """Fill a disk but for some room; None empties it."""
+    """Fill a disk except for some bytes; None empties it."""
     ballast = disk / "ballast"
     ballast.unlink(missing_ok=True)
     if num_bytes is not None:
@@ -175,7 +177,7 @@ def test_a_really_full_disk(small_disk: Path, say: Callable) -> None:
             shutil.rmtree(target)
             if is_done:
                 break
-    say(f"a tmpfs with room for ever fewer pages: {num_refused} changes refused, each with the version before")
+    say(f"a tmpfs with room for ever fewer pages: {num_refused} changes refused, each with the previous version intact")
 
 
 def test_a_build_on_a_really_full_disk(small_disk: Path) -> None:
@@ -196,7 +198,7 @@ def test_a_build_on_a_really_full_disk(small_disk: Path) -> None:
 
 @pytest.fixture
 def open_place() -> Iterator[Path]:
-    """A folder that other users can reach."""
+    """Return a folder that other users can reach."""
     with tempfile.TemporaryDirectory() as name:
         Path(name).chmod(0o755)
         yield Path(name)
@@ -204,7 +206,7 @@ def open_place() -> Iterator[Path]:
 
 @contextlib.contextmanager
 def as_nobody() -> Iterator[None]:
-    """Root may do everything, so be somebody else for a while."""
+    """Drop the rights of root while the block runs."""
     if os.geteuid() != 0:
         yield
         return

@@ -1,4 +1,4 @@
-"""Kill -9 at any moment: what was acknowledged is there, what was not is not, and the index goes on working."""
+"""Kill -9 at any moment: acknowledged changes are kept, others are complete or missing, and the index still works."""
 
 import collections
 import itertools
@@ -23,7 +23,7 @@ EXTRA = Change("add", (1000,), 77)
 
 
 class Victim:
-    """A process that does what it is told, and is killed while it does."""
+    """A process that makes changes on request and is killed while it does."""
 
     def __init__(self) -> None:
         self._process = subprocess.Popen(
@@ -35,7 +35,7 @@ class Victim:
         )
 
     def run(self, *, delay: float | None = None, **task: object) -> int:
-        """Do a task; gives the exit code, which is -9 for one that was killed."""
+        """Do a task; return the exit code, which is -9 if the process was killed."""
         assert self._process.stdin is not None
         assert self._process.stdout is not None
         print(json.dumps({"delay": delay, "task": task}), file=self._process.stdin, flush=True)
@@ -53,7 +53,7 @@ def victim() -> Iterator[Victim]:
 
 
 def read_log(log: Path) -> tuple[list[Change], Change | None]:
-    """The changes that were acknowledged, and the one that was begun and was not."""
+    """Return the changes that were acknowledged, and the one that was begun but not acknowledged."""
     acknowledged: list[Change] = []
     begun = None
     for line in log.read_text().splitlines() if log.exists() else []:
@@ -68,7 +68,7 @@ def read_log(log: Path) -> tuple[list[Change], Change | None]:
 
 
 def check_survived(folder: Path, log: Path, before: Content, version: int) -> str:
-    """Check all that a kill must leave; says where it fell."""
+    """Check everything that must survive a kill; return where the process was killed."""
     acknowledged, in_flight = read_log(log)
     expected = before
     for change in acknowledged:
@@ -154,7 +154,7 @@ def test_killed_at_every_step_of_a_change(
             assert code in {-signal.SIGKILL, 0}, log.read_text()
             place = check_survived(target, log, prepared_content(), 1 + len(PREPARED))
             shutil.rmtree(target)
-            if code == 0:  # there is no such step any more
+            if code == 0:  # there are fewer steps than that
                 assert place == "between two changes"
                 break
             where[place] += 1
@@ -177,11 +177,11 @@ def test_killed_while_it_is_built(victim: Victim, tmp_path: Path, say: Callable[
             assert index.verify().is_intact
             EXTRA.apply(index)
             assert stray_files(target) == []
-        if not is_there:  # building anew has removed what was begun
+        if not is_there:  # the second build has removed what the first began
             assert [path.name for path in target.parent.iterdir()] == ["index"]
         if code == 0:
             break
     assert num_absent
     assert num_whole > 1 or not IS_FULL
     every = "every step" if IS_FULL else "some steps"
-    say(f"kill -9 at {every} of build: {num_absent} times absent, {num_whole} times whole, all built or opened")
+    say(f"kill -9 at {every} of build: {num_absent} times missing, {num_whole} times complete, all built or opened")

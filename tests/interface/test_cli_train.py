@@ -127,6 +127,7 @@ def test_a_run_that_is_damaged(folder: Path, content: str) -> None:
         run("train", folder / "small.toml", "--out", folder / "run")
 
 
+@pytest.mark.slow
 def test_a_killed_run_goes_on_bit_for_bit(folder: Path) -> None:
     arguments = [str(folder / "small.toml"), "--set", "training.epochs=6", "--out"]
     command = [sys.executable, "-m", "railsearch", "train", *arguments, str(folder / "killed")]

@@ -256,6 +256,7 @@ def test_schedules_rise_then_never_rise_again(schedule: str, warmup: float, epoc
     assert max(rates) == pytest.approx(2.0)
 
 
+@pytest.mark.slow
 def test_two_processes_have_the_weights_of_one(tmp_path: Path) -> None:
     program = Path(__file__).parents[1] / "support" / "two_processes.py"
     for count in (1, 2):

@@ -190,6 +190,7 @@ def test_weights_of_another_model_are_refused(recommender: Recommender, saved: P
         Recommender.load(saved)
 
 
+@pytest.mark.slow
 def test_a_kill_while_saving_leaves_the_old_model(recommender: Recommender, saved: Path) -> None:
     program = (
         "import os, signal, sys\n"

@@ -243,6 +243,7 @@ def test_new_weights_learn_at_their_own_rate(base: Path) -> None:
     assert max(value for name, value in moved.items() if name not in new) < 1e-5
 
 
+@pytest.mark.slow
 def test_two_processes_have_the_gradient_of_one(base: Path, tmp_path: Path) -> None:
     program = Path(__file__).parents[1] / "support" / "two_text_processes.py"
     command = ["torch.distributed.run", "--standalone", "--nproc-per-node=2", program, base, tmp_path / "weights"]

@@ -1,4 +1,4 @@
-"""A small world of interactions that can be learned: every user walks round a ring of items, each at a pace."""
+"""A small world of interactions that can be learned: every user walks around a ring of items."""
 
 import polars as pl
 
@@ -6,7 +6,7 @@ from railsearch.data import Interactions
 
 
 def cycles(*, num_users: int = 50, num_items: int = 40, length: int = 12) -> Interactions:
-    """Users who each walk on by 3 items at a time, from a start of their own."""
+    """Return users who walk on by 3 items at a time, each from a different start."""
     events = [
         (user, (7 * user + 3 * place) % num_items, 100 * user + place)
         for user in range(num_users)

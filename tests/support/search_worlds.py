@@ -1,4 +1,4 @@
-"""Worlds that make life hard for a search, their truth in fp64, and what a result must keep to."""
+"""Difficult worlds for searches, their true scores in fp64, and a check of what a result promises."""
 
 import copy
 
@@ -22,7 +22,7 @@ TOLERANCE = 3e-2  # of scores that reach 50: fp32 against fp64, through gates th
 
 
 def make_world(kind: str, num_items: int, seed: int) -> tuple[Similarity, Tensor, Tensor]:
-    """A similarity and embeddings that make life hard: sharp gates, near ties, duplicates, one component."""
+    """Return a similarity and embeddings that are difficult to search: sharp gates, near ties, duplicates."""
     generator = torch.Generator().manual_seed(seed)
     sizes = {"query_dim": 6, "item_dim": 6, "component_dim": 5, "projection_dim": 8, "gate_dim": 8}
     items, queries = torch.randn(num_items, 6, generator=generator), torch.randn(3, 6, generator=generator)
@@ -65,7 +65,7 @@ def fp64_scores(index: Index, queries: Tensor, items: Tensor, dtype: torch.dtype
 
 
 def check_result(result: SearchResult, truth: Tensor, ids: Tensor, k: int, visible: list[set[int]]) -> None:
-    """Everything that a certificate promises, against the fp64 scores of the items that each query may be given."""
+    """Check everything that a certificate promises against the fp64 scores of the items visible to each query."""
     row_of = {int(item): row for row, item in enumerate(ids)}
     for query in range(len(truth)):
         returned = [int(item) for item in result.ids[query] if item != -1]

@@ -1,4 +1,4 @@
-"""A tiny language model as a folder, and questions that it can learn by heart."""
+"""A tiny language model as a folder, and questions that it can memorise."""
 
 from pathlib import Path
 
@@ -60,7 +60,7 @@ def make_base(folder: Path, *, kind: str = "bert", dropout: float = 0.0) -> Path
 
 
 def make_data() -> QuestionPassages:
-    """Twenty questions, each with a passage of its own."""
+    """Return twenty questions, each with its own passage."""
     return QuestionPassages.from_pairs(PAIRS)
 
 

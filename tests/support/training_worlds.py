@@ -1,4 +1,4 @@
-"""Small worlds of interactions without any pattern: what can only be memorised, and what is only counted."""
+"""Small worlds of random interactions: there is no pattern to learn, only events to memorise or count."""
 
 from collections.abc import Callable
 
@@ -20,7 +20,7 @@ def random_walks(
     item_name: Naming = int,
     seed: int = 0,
 ) -> Interactions:
-    """Users who meet items at random, the same one more than once at times; every item is a candidate."""
+    """Return users who meet items at random, sometimes the same one twice; every item is a candidate."""
     generator = torch.Generator().manual_seed(seed)
     events = []
     for user in range(num_users):
@@ -46,6 +46,6 @@ SIMILARITIES = {"cosine": {"kind": "cosine"}, "mixture": MIXTURE, "mixture-user"
 
 
 def small_recipe(encoder: str = "sasrec", similarity: str = "mixture", *, dim: int = 16, **training: object) -> Recipe:
-    """A recommender that trains in a second or two, without dropout."""
+    """Return the recipe of a recommender that trains in a second or two, without dropout."""
     settings = {"epochs": 2, "batch_size": 16, "learning_rate": 0.01, "num_negatives": 16} | training
     return Recipe(encoder={**ENCODERS[encoder], "dim": dim}, similarity=SIMILARITIES[similarity], training=settings)

@@ -22,16 +22,16 @@ Content: TypeAlias = dict[int, tuple[tuple[float, ...], str]]
 
 @dataclass(frozen=True)
 class Change:
-    """One call that changes an index, made of numbers that another process can be told."""
+    """One call that changes an index, described by numbers that can be sent to another process."""
 
     kind: str
     ids: tuple[int, ...]
     number: int
-    """Tells the vectors that this change brings from those of all others."""
+    """Distinguishes the vectors of this change from those of all others."""
 
     @classmethod
     def draw(cls, choice: random.Random, content: Content, number: int) -> "Change":
-        """A change that the content allows."""
+        """Draw a change that the content allows."""
         absent = sorted(set(range(NUM_IDS)) - set(content))
         kinds = ["upsert", "compact", *(["add"] * 2 if absent else []), *(["remove"] if content else [])]
         kind = choice.choice(kinds)
@@ -40,7 +40,7 @@ class Change:
         return cls(kind, tuple(ids), number)
 
     def rows(self) -> Content:
-        """What this change brings."""
+        """Return the rows that this change brings."""
         return {
             item: ((float(item), float(self.number), float(item * self.number % 31), 0.5), f"{item} of {self.number}")
             for item in self.ids
@@ -57,12 +57,12 @@ class Change:
             call(*self._arguments(), metadata=self._metadata())
 
     def build(self, path: Path | None) -> Index:
-        """Make an index of what this change brings."""
+        """Build an index of the rows that this change brings."""
         items, ids = self._arguments()
         return Index.build(DotProduct(dim=DIM), items, ids, path=path, metadata=self._metadata())
 
     def applied(self, content: Content) -> Content:
-        """What the call must make of the content."""
+        """Return the content that the call must lead to."""
         if self.kind == "compact":
             return content
         if self.kind == "remove":
@@ -77,11 +77,11 @@ class Change:
 
 
 FIRST = Change("build", tuple(range(12)), 0)
-"""What the indexes of these tests begin with."""
+"""The first content of the indexes in these tests."""
 
 
 def read_content(index: Index) -> Content:
-    """Everything that an index holds, as searches and `metadata` give it."""
+    """Return everything that an index holds, read by searches and from `metadata`."""
     if not len(index):
         return {}
     result = index.search(torch.eye(DIM), len(index))
@@ -94,12 +94,12 @@ def read_content(index: Index) -> Content:
 
 
 def read_manifest(path: Path) -> dict:
-    """The body of a manifest, without a check of its checksum."""
+    """Return the body of a manifest; its checksum is not verified."""
     return json.loads(path.read_text().partition("\n")[2])
 
 
 def stray_files(folder: Path) -> list[str]:
-    """Files that no kept version of an index needs."""
+    """List files that no kept version of an index needs."""
     manifests = sorted((folder / "manifests").glob("*.json"))[-KEPT_VERSIONS:]
     needed = {"LOCK", "CURRENT", *(f"manifests/{path.name}" for path in manifests)}
     for path in manifests:

@@ -1,4 +1,4 @@
-"""Every step that railsearch takes on a disk, so that something can go wrong at any one of them."""
+"""Hooks at every step that railsearch takes on a disk, so that a test can fail or kill it there."""
 
 import contextlib
 import fcntl
@@ -13,11 +13,11 @@ WRITES = ("fsync", "replace", "rename", "mkdir", "ftruncate", "pwrite", "write")
 STEPS = (*WRITES, "open", "close", "flock", "unlink", "rmdir")
 
 OnStep = Callable[[str, Callable[[], object]], None]
-"""Is called before each step with its name, and with what leaves it half done."""
+"""Called before each step with its name and a function that leaves the step half done."""
 
 
 class WatchedFile:
-    """A file whose every write is a step."""
+    """A file object that reports every write as a step."""
 
     def __init__(self, file: Any, on_step: OnStep) -> None:
         self._file = file

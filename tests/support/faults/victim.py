@@ -1,8 +1,8 @@
-"""A process whose children change an index until they are killed; run by test_kill.py, told what to do on stdin.
+"""A process whose children change an index until they are killed; test_kill.py runs it and sends requests to stdin.
 
 Each request is a line of JSON. A child is forked for it, since importing torch takes longer than the whole trial. The
-answer is a line with the child's exit code. Children write what they are about to do, and what was acknowledged, to a
-log that is synced.
+answer is a line with the child's exit code. Children write each change that they begin,
+and each that was acknowledged, to a log that is synced.
 """
 
 import itertools
@@ -46,7 +46,7 @@ def main() -> None:
 
 
 def run(is_ready: int, *, log: str, **task: object) -> None:
-    """Do what was asked for in this child, and end it."""
+    """Do the task in this child process, then end it."""
     descriptor = os.open(log, os.O_WRONLY | os.O_CREAT | os.O_APPEND)
     try:
         work(descriptor, is_ready, **task)  # type: ignore[arg-type]
@@ -57,7 +57,7 @@ def run(is_ready: int, *, log: str, **task: object) -> None:
 
 
 def work(log: int, is_ready: int, *, path: str, seed: int, small: int, change: list | None, step: int | None) -> None:
-    """Make one change, or random ones without end; killed by its own hand before a step, or by the parent."""
+    """Make one change, or random ones without end; the process kills itself before a step, or its parent does."""
     changes.SMALL = small
     index = None if change == ["build"] else Index.open(path)
     choice = random.Random(seed)
@@ -86,7 +86,7 @@ def work(log: int, is_ready: int, *, path: str, seed: int, small: int, change: l
 
 
 def tell(log: int, **line: object) -> None:
-    """Write a line that outlives this process, and the machine."""
+    """Write a line that survives the end of this process, and a power failure."""
     os.write(log, json.dumps(line).encode() + b"\n")
     os.fsync(log)
 

@@ -1,4 +1,4 @@
-"""A process that changes indexes as it is told: a line of JSON on stdin names the path, and one of these functions."""
+"""A process that changes indexes on request: a line of JSON on stdin names the path and one of these functions."""
 
 import json
 import os
@@ -14,7 +14,7 @@ from tests.support.faults.model import DIM, Change, Content, read_content
 
 
 def drawn(content: Content, count: int) -> Iterator[tuple[Change, Content]]:
-    """The same random changes in every process, and what they make of the content."""
+    """Yield the same random changes in every process, each with the content that it leads to."""
     choice = random.Random(8)
     for number in range(1, count + 1):
         change = Change.draw(choice, content, number)
@@ -23,7 +23,7 @@ def drawn(content: Content, count: int) -> Iterator[tuple[Change, Content]]:
 
 
 def commit(index: Index, count: int) -> None:
-    """Make so many random changes, as fast as can be."""
+    """Make `count` random changes as fast as possible."""
     changes.SMALL = 4
     for change, _ in drawn(read_content(index), count):
         change.apply(index)
@@ -35,7 +35,7 @@ def add(index: Index, item: int) -> None:
 
 
 def hold(index: Index, item: int) -> None:
-    """Begin to add an item, say so, and wait for a line before going on."""
+    """Begin to add an item, report it, and wait for a line on stdin before the commit."""
 
     def batches() -> Iterator[ItemBatch]:
         print(os.getpid(), flush=True)
