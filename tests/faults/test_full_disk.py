@@ -104,9 +104,7 @@ def test_full_at_every_write_of_a_change(folder: Path, tmp_path: Path, change: C
         shutil.rmtree(target)
         if not failed:
             break
-    say(
-        f"disk full from {EACH} write of {change.kind} on: {step} writes, each an error with the previous version intact"
-    )
+    say(f"disk full from {EACH} write of {change.kind} on: {step} writes, each an error, the previous version intact")
 
 
 def test_full_at_every_write_of_a_build(tmp_path: Path, say: Callable) -> None:
