@@ -56,9 +56,16 @@ def rounding_of(queries: Tensor, items: Tensor) -> Tensor:
     share_tiny=st.sampled_from([0.0, 0.5, 0.98]),
     tiny_power=st.integers(-45, -20),
     precision=st.sampled_from(Precision),
+    flushes=st.booleans(),
 )
 def test_underflow_is_refused_or_covered(
-    seed: int, query_power: int, item_power: int, share_tiny: float, tiny_power: int, precision: Precision
+    seed: int,
+    query_power: int,
+    item_power: int,
+    share_tiny: float,
+    tiny_power: int,
+    precision: Precision,
+    flushes: bool,
 ) -> None:
     generator = torch.Generator().manual_seed(seed)
     items = 10.0**item_power * torch.randn(200, 4, generator=generator)
@@ -77,11 +84,14 @@ def test_underflow_is_refused_or_covered(
     truth = queries.double() @ stored.T  # (B, N)
     for strategy in STRATEGIES:
         try:
+            torch.set_flush_denormal(flushes)  # numbers below the smallest normal one become zero
             result = index.search(queries, 5, strategy)
         except InvalidInputError as error:
             assert "underflow" in str(error)  # noqa: PT017
             assert float(truth.abs().max()) < 1e-30
             continue
+        finally:
+            torch.set_flush_denormal(False)
         check_certificate(result, truth, 5, rounding_of(queries, stored))
 
 

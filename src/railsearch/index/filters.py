@@ -1,4 +1,4 @@
-"""What a search must not give: what `exclude` and `allow` say, and what was removed."""
+"""The filter of a search, from its `exclude` and `allow` arguments and from removed items."""
 
 from collections.abc import Sequence
 from collections.abc import Set as AbstractSet
@@ -24,7 +24,7 @@ Allow: TypeAlias = "ArrayLike | AbstractSet[int] | str | Expr | None"
 def make_filter(
     corpus: Corpus, exclude: Exclude, allow: Allow, *, num_queries: int, k: int, pad: bool
 ) -> RowFilter | None:
-    """Check the filters of a search, and that they leave every query k items unless it may be padded."""
+    """Build the filter of a search; raise if it leaves a query fewer than k items, unless `pad` is set."""
     if exclude is None and allow is None:
         return corpus.row_filter
     allowed_rows = corpus.rows if allow is None else _allowed_rows(allow, corpus)  # (A,)
@@ -45,7 +45,7 @@ def make_filter(
 
 
 def _allowed_rows(allow: Allow, corpus: Corpus) -> Tensor:
-    """Rows (A,) that may be given: from a condition, a mask with one value for each of the ids, or a list of ids."""
+    """Return the allowed rows (A,): from a condition, a mask with one value for each id, or a list of ids."""
     if is_expression(allow):
         return corpus.rows[evaluate_filter(allow, corpus.frame, corpus.rows)]  # type: ignore[arg-type]
     given: ArrayLike = list(allow) if isinstance(allow, AbstractSet) else allow  # type: ignore[assignment]

@@ -15,7 +15,7 @@ DECIMAL_NUMBER = re.compile(r"\d{1,18}(?:\.\d{0,18})?(?:[eE][-+]?\d{1,3})?")
 
 
 def format_strategy(strategy: Strategy) -> str:
-    """Give a strategy as one would type it, without what is left at its default.
+    """Return a strategy as text, without the arguments that have their default.
 
     >>> from railsearch import Adaptive, Combined
     >>> format_strategy(Combined(5, 200)), format_strategy(Adaptive(max_gap=1.0)), format_strategy(Adaptive())
@@ -32,19 +32,19 @@ def format_strategy(strategy: Strategy) -> str:
 
 
 def parse_strategies(text: str) -> tuple[Strategy, ...]:
-    """Read strategies off a text, with commas or spaces between them.
+    """Read strategies from text, with commas or spaces between them.
 
     >>> parse_strategies("Average(500), Combined(5,200) TwoPass")
     (Average(n=500), Combined(per_component=5, by_average=200), TwoPass())
     """
     if not isinstance(text, str):
-        raise InvalidInputError(f"a strategy was given as {text!r}; give text. {_usage()}")
+        raise InvalidInputError(f"a strategy is {text!r}; give text. {_usage()}")
     matches: list[re.Match[str]] = []
     position = 0
     while position < len(text):
         match = ONE_STRATEGY.match(text, position)
         if match is None:
-            raise InvalidInputError(f"a strategy cannot be read from {text[position:]!r} on; {_usage()}")
+            raise InvalidInputError(f"{text[position:]!r} is not a strategy; {_usage()}")
         matches.append(match)
         position = match.end()
     if not matches:
@@ -53,7 +53,7 @@ def parse_strategies(text: str) -> tuple[Strategy, ...]:
 
 
 def parse_strategy(text: str) -> Strategy:
-    """Read one strategy off a text.
+    """Read one strategy from text.
 
     >>> parse_strategy("average(500)")
     Average(n=500)
@@ -82,11 +82,11 @@ def _number(argument: str, text: str) -> int | float:
         return int(argument)
     if DECIMAL_NUMBER.fullmatch(argument):
         return float(argument)
-    raise InvalidInputError(f"{argument!r} in {text} is no number; {_usage()}")
+    raise InvalidInputError(f"{argument!r} in {text} is not a number; {_usage()}")
 
 
 def _usage() -> str:
-    """Every strategy with the names of its numbers."""
+    """Return every strategy with the names of its arguments."""
     usages = []
     for name, kind in KINDS.items():
         names = ", ".join(field.name for field in dataclasses.fields(kind))

@@ -1,4 +1,4 @@
-"""Finds the cheapest strategy that reaches a recall, with a guarantee over queries like the sample."""
+"""Tuning: the cheapest strategy that reaches a recall, with a guarantee for queries like the sample."""
 
 import math
 import statistics
@@ -16,21 +16,21 @@ from railsearch.similarity import QueryParts
 
 EXACT: tuple[Strategy, ...] = (BruteForce(), TwoPass(), Adaptive())
 NUM_TRIALS = 3
-"""Strategies that may be put to the test on held-out queries; the error they may make together is shared out."""
+"""Strategies that may be tested on held-out queries; they share the allowed error."""
 QUERIES_PER_BATCH = 32
 TIE = 1e-5
-"""Relative distance from the k-th score within which an item ties with it, and is no miss."""
+"""An item within this relative distance of the k-th score ties with it and is not a miss."""
 
 
 @dataclass(frozen=True, slots=True)
 class TuningRow:
-    """What was measured of one strategy."""
+    """The measurements of one strategy."""
 
     strategy: Strategy
     recall: float
     """Mean recall on the first half of the sample; 1 for exact strategies."""
     guaranteed_recall: float | None
-    """Lower confidence bound on the held-out half; None where it was not put to the test."""
+    """Lower confidence bound on the held-out half; None if the strategy was not tested there."""
     median_seconds: float
     p95_seconds: float
     num_scored: float
@@ -38,11 +38,11 @@ class TuningRow:
 
 @dataclass(frozen=True, slots=True)
 class TuningReport:
-    """The strategy that was chosen, and everything that was measured, cheapest first."""
+    """The chosen strategy, and all measurements, cheapest first."""
 
     chosen: Strategy
     is_exact: bool
-    """True where no approximate strategy both reached the target and was cheaper than an exact one."""
+    """True if no approximate strategy both reached the target and was cheaper than an exact one."""
     target_recall: float
     confidence: float
     k: int
@@ -58,7 +58,7 @@ class TuningReport:
         ]
         verdict = f"chosen: {self.chosen}"
         if self.is_exact:
-            verdict += f" (exact; no cheaper strategy surely reaches recall {self.target_recall})"
+            verdict += f" (exact; no cheaper strategy certainly reaches recall {self.target_recall})"
         return "\n".join([head, *lines, verdict])
 
 
@@ -76,10 +76,10 @@ def tune(
     if not 0.0 < target_recall < 1.0 or not 0.0 < confidence < 1.0:
         raise InvalidInputError(
             f"target_recall is {target_recall} and confidence {confidence}; give both between 0 and 1 "
-            "(for a recall of 1 take an exact strategy: TwoPass() or Adaptive())."
+            "(for a recall of 1 use an exact strategy: TwoPass() or Adaptive())."
         )
     if len(queries) < 4:
-        raise InvalidInputError(f"sample_queries holds {len(queries)} queries; give at least 4, better 1,000.")
+        raise InvalidInputError(f"sample_queries holds {len(queries)} queries; give at least 4, 1,000 is better.")
     half = len(queries) // 2
     explored, held_out = queries[:half], queries[half:]
     true_kth = [search(part, BruteForce()).kth_score for part in (explored, held_out)]  # (B,) each
@@ -105,12 +105,13 @@ def tune(
 
 
 def lower_bound(values: list[float], error: float) -> float:
-    """A number that the mean of what the values (each 0 to 1) were drawn from is below with probability <= error.
+    """Return a lower confidence bound on the mean of a distribution, from values between 0 and 1 drawn from it.
 
-    A bet against every mean that is too small: betting a share of the capital on each next value being above m, no
-    strategy can multiply its capital by 1 / error with more than that probability if the mean is at most m (Ville;
-    Waudby-Smith and Ramdas, 2024). The bound is the smallest mean that the bets do not refute. It holds for any
-    distribution and number of values, and is sharp where most values are 1.
+    The bound is above the mean with a probability of at most `error`. It comes from bets against each possible mean m:
+    if the mean is at most m, a gambler who bets a share of the capital on each next value being above m multiplies
+    the capital by 1 / error with at most that probability (Ville; Waudby-Smith and Ramdas, 2024). The bound is the
+    smallest mean that the bets do not refute. It holds for any distribution and any number of values, and is sharp if
+    most values are 1.
     """
     means = torch.linspace(0.0, 1.0, 2001, dtype=torch.float64)[1:]  # (M,)
     log_capital = torch.zeros_like(means)  # (M,)
@@ -125,7 +126,7 @@ def lower_bound(values: list[float], error: float) -> float:
 
 
 def _candidates(k: int, num_items: int, max_n: int | None) -> list[Strategy]:
-    """Approximate strategies that are worth a try: those that score less than half of what the engine can give."""
+    """Return approximate strategies that score at most half of the items, and that the engine can serve."""
     largest = num_items // 2 if max_n is None else min(num_items // 2, max_n)
     sizes = [size for size in (k * 2**power for power in range(9)) if size <= largest]
     few = [size for size in (5, 20, 100) if size <= largest]
@@ -138,7 +139,7 @@ def _candidates(k: int, num_items: int, max_n: int | None) -> list[Strategy]:
 def _measure(
     search: Callable[[QueryParts, Strategy], SearchResult], queries: QueryParts, strategy: Strategy, true_kth: Tensor
 ) -> TuningRow:
-    """Search in batches of 32; the first is done twice, so that the measure is of a warm one."""
+    """Search in batches of 32; the first batch runs twice, so that a warm search is measured."""
     search(queries[:QUERIES_PER_BATCH], strategy)
     seconds, recalls, num_scored = [], [], []
     for first in range(0, len(queries), QUERIES_PER_BATCH):
@@ -159,6 +160,6 @@ def _measure(
 
 
 def _recalls(result: SearchResult, true_kth: Tensor) -> Tensor:
-    """Share of each query's answer that belongs to the true top K."""
+    """Return the share of each query's answer that belongs to the true top K."""
     least = true_kth - TIE * true_kth.abs().clamp_min(1.0)  # (B,)
     return (result.scores >= least[:, None]).double().mean(dim=1)  # (B,)

@@ -30,10 +30,14 @@ def plain_arithmetic() -> Iterator[None]:
     precision would round every product to 8 or 11 bits.
     """
     accelerator = torch.accelerator.current_accelerator(check_available=True)
-    devices = {"cpu"} if accelerator is None else {"cpu", accelerator.type}
-    with torch.inference_mode(False), torch.no_grad(), contextlib.ExitStack() as stack:
-        for device in sorted(devices):
-            stack.enter_context(torch.autocast(device, enabled=False))
+    devices = ("cpu",) if accelerator is None else ("cpu", accelerator.type)
+    with contextlib.ExitStack() as stack:
+        if torch.is_inference_mode_enabled():
+            stack.enter_context(torch.inference_mode(False))
+        stack.enter_context(torch.no_grad())
+        for device in devices:
+            if torch.is_autocast_enabled(device):
+                stack.enter_context(torch.autocast(device, enabled=False))
         _full_precision.enter()
         try:
             yield

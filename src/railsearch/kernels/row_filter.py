@@ -1,4 +1,4 @@
-"""Which rows a search must not give: some to one query (items already seen), some to none (a filter)."""
+"""The filter of a search: rows that it must not return, to one query (items already seen) or to any."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -9,7 +9,7 @@ from torch import Tensor
 
 @dataclass(frozen=True, slots=True, eq=False)
 class RowFilter:
-    """Pairs of a query and a row that are left out, in ascending order of queries, and rows that no query gets."""
+    """Rows that are hidden from single queries, in ascending order of queries, and rows that all queries may see."""
 
     queries: Tensor  # (E,) int64
     rows: Tensor  # (E,) int64
@@ -19,7 +19,7 @@ class RowFilter:
     def from_lists(
         cls, lists: Sequence[Tensor], *, device: torch.device, is_allowed: Tensor | None = None
     ) -> "RowFilter":
-        """Gather one list of rows a query."""
+        """Build a filter that hides one list of rows from each query."""
         lengths = torch.tensor([len(rows) for rows in lists], dtype=torch.int64)
         queries = torch.repeat_interleave(torch.arange(len(lists)), lengths)  # (E,)
         rows = torch.cat([torch.empty(0, dtype=torch.int64), *lists])  # (E,)
@@ -27,36 +27,36 @@ class RowFilter:
 
     @classmethod
     def nothing(cls, *, device: torch.device) -> "RowFilter":
-        """Hide nothing from nobody."""
+        """Return an empty filter."""
         return cls.from_lists([], device=device)
 
     def of_queries(self, first: int, last: int) -> "RowFilter":
-        """Keep what holds for the queries first to last - 1, counted anew from 0."""
+        """Return the filter of the queries first to last - 1, counted from 0 again."""
         bounds = torch.tensor([first, last], device=self.queries.device)
         left, right = torch.searchsorted(self.queries, bounds).tolist()
         return RowFilter(self.queries[left:right] - first, self.rows[left:right], self.is_allowed)
 
     def of_rows(self, first: int, last: int) -> "RowFilter":
-        """Keep what holds for the rows first to last - 1, counted anew from 0."""
+        """Return the filter of the rows first to last - 1, counted from 0 again."""
         is_near = (self.rows >= first) & (self.rows < last)  # (E,)
         is_allowed = None if self.is_allowed is None else self.is_allowed[first:last]
         return RowFilter(self.queries[is_near], self.rows[is_near] - first, is_allowed)
 
     def plus(self, rows: Tensor) -> "RowFilter":
-        """Hide these rows (B, n) too, each query's its own; -1 is no row."""
+        """Return a filter that also hides these rows (B, n) from their queries; -1 stands for no row."""
         queries = torch.arange(len(rows), device=rows.device)[:, None].expand_as(rows)  # (B, n)
         is_row = rows >= 0  # (B, n)
         both, order = torch.cat([self.queries, queries[is_row]]).sort(stable=True)  # (E,)
         return RowFilter(both, torch.cat([self.rows, rows[is_row]])[order], self.is_allowed)
 
     def hide_among(self, scores: Tensor, rows: Tensor) -> None:
-        """Put minus infinity into scores (B, n) of ascending rows (n,) that a query must not be given."""
+        """Write minus infinity to the scores (B, n) of those ascending rows (n,) that are hidden from a query."""
         places = torch.searchsorted(rows, self.rows).clamp_max(len(rows) - 1)  # (E,)
         is_there = rows[places] == self.rows if len(rows) else torch.zeros_like(self.rows, dtype=torch.bool)  # (E,)
         scores[self.queries[is_there], places[is_there]] = -torch.inf
 
     def hide(self, scores: Tensor, first_row: int) -> None:
-        """Put minus infinity into scores (B, n) or (B, Pq, n) of rows from `first_row` on that must not be given."""
+        """Write minus infinity to the scores (B, n) or (B, Pq, n) of hidden rows; the first is `first_row`."""
         last_row = first_row + scores.shape[-1]
         if self.is_allowed is not None:
             scores.masked_fill_(~self.is_allowed[first_row:last_row], -torch.inf)

@@ -1,4 +1,4 @@
-"""The k best of many scores, in one order that never depends on chance: by score, then smaller column."""
+"""Selection of the k best scores, always in the same order: by score, then by smaller column."""
 
 import torch
 from torch import Tensor
@@ -8,9 +8,9 @@ from railsearch.kernels.stages import Stage, timed
 
 @timed(Stage.SELECTION)
 def select_best(scores: Tensor, k: int, ties: Tensor | None = None) -> tuple[Tensor, Tensor]:
-    """Give the k best scores of each row and their columns, best first; of equal scores the smaller column.
+    """Return the k best scores of each row and their columns, best first; of equal scores the smaller column.
 
-    With `ties` (B, n), of equal scores the one with the smaller value there.
+    With `ties` (B, n), the smaller value there decides between equal scores.
 
     >>> scores, columns = select_best(torch.tensor([[1.0, 3.0, 3.0, 3.0]]), k=2)
     >>> columns.tolist()
@@ -22,7 +22,7 @@ def select_best(scores: Tensor, k: int, ties: Tensor | None = None) -> tuple[Ten
         return best, order.gather(1, places)
     values, columns = scores.topk(min(k + 1, scores.shape[1]), dim=1)  # (B, <= K + 1)
     if values.shape[1] > k:
-        # topk picks any of the columns that tie for the last place; only then is the slower sort needed.
+        # If columns tie for the last place, topk returns any of them. Only then is the slower sort needed.
         is_crowded = values[:, k - 1] == values[:, k]  # (B,)
         columns = columns[:, :k]
         if bool(is_crowded.any()):
@@ -33,9 +33,9 @@ def select_best(scores: Tensor, k: int, ties: Tensor | None = None) -> tuple[Ten
 
 
 def pack(is_kept: Tensor) -> tuple[Tensor, Tensor]:
-    """Columns that are kept of each row (B, n), ascending and moved to the left: (B, width of the longest).
+    """Return the columns that are kept of each row (B, n), ascending and moved to the left: (B, longest row).
 
-    Shorter rows end in column 0; the second tensor is false there.
+    Shorter rows are filled with column 0; the second tensor is false there.
 
     >>> columns, is_real = pack(torch.tensor([[False, True, True], [False, False, True]]))
     >>> columns.tolist(), is_real.tolist()
@@ -51,7 +51,7 @@ def pack(is_kept: Tensor) -> tuple[Tensor, Tensor]:
 
 
 class RunningBest:
-    """The k best of scores that come chunk by chunk, in ascending order of rows."""
+    """The k best of scores that arrive chunk by chunk, in ascending order of rows."""
 
     def __init__(self, k: int) -> None:
         self.k = k
@@ -60,21 +60,21 @@ class RunningBest:
 
     @timed(Stage.SELECTION)
     def update(self, scores: Tensor, rows: Tensor) -> None:
-        """Take scores (B, n) of ascending rows, (n,) or (B, n), all greater than the rows taken before."""
+        """Add scores (B, n) of ascending rows, (n,) or (B, n), all greater than the rows of earlier chunks."""
         if self._scores is not None and self._rows is not None:
             if self._scores.shape[1] == self.k:
-                # A later row must be strictly better than the k-th: most of a chunk is passed over here.
+                # A later row must be strictly better than the k-th: most of a chunk is skipped here.
                 columns, is_real = pack(scores > self._scores[:, -1:])  # (B, few)
                 rows = rows.expand_as(scores).gather(1, columns)  # (B, few)
                 scores = scores.gather(1, columns).masked_fill(~is_real, -torch.inf)  # (B, few)
-            # Rows taken before are smaller and stand first, so that they win ties.
+            # Earlier rows are smaller and come first, so that they win ties.
             rows = torch.cat([self._rows, rows.expand_as(scores)], dim=1)  # (B, K + few)
             scores = torch.cat([self._scores, scores], dim=1)  # (B, K + few)
         best, columns = select_best(scores, min(self.k, scores.shape[1]))  # (B, <= K)
         self._scores, self._rows = best, rows.expand_as(scores).gather(1, columns)  # (B, <= K)
 
     def result(self) -> tuple[Tensor, Tensor]:
-        """Scores and rows, best first; fewer than k only where fewer were taken."""
+        """Return scores and rows, best first; fewer than k only if fewer were added."""
         assert self._scores is not None
         assert self._rows is not None
         return self._scores, self._rows

@@ -1,4 +1,4 @@
-"""The two sides of many rows, batch by batch, so that the networks' hidden layers never grow with the input."""
+"""Query parts and item parts of many rows, computed batch by batch, so that hidden layers stay small."""
 
 from collections.abc import Callable
 
@@ -13,7 +13,7 @@ ROWS_PER_BATCH = 8192
 
 @plain_arithmetic()
 def compute_query_parts(similarity: Similarity, queries: Tensor, user_ids: Tensor | None = None) -> QueryParts:
-    """The query side of all queries."""
+    """Return the query side of all queries."""
     batches = []
     for first in range(0, max(1, len(queries)), ROWS_PER_BATCH):
         rows = slice(first, first + ROWS_PER_BATCH)
@@ -27,10 +27,10 @@ def compute_query_parts(similarity: Similarity, queries: Tensor, user_ids: Tenso
 def compute_item_parts(
     similarity: Similarity, items: Tensor, *, on_rows: Callable[[int], None] | None = None
 ) -> ItemParts:
-    """The item side of all items, in the precision of the similarity's weights, or fp32 where it has none.
+    """Return the item side of all items, in the precision of the similarity's weights, or fp32 if it has none.
 
-    Each batch is written to its place at once, so that no second copy of the whole is ever made. `on_rows` is told
-    how many rows each batch had.
+    Each batch is written to its place at once, so that there is never a second copy of all items. `on_rows` is called
+    with the number of rows of each batch.
     """
     like = next(iter(similarity.parameters()), items.new_empty(0, dtype=torch.float32))
     components = gate = model = None

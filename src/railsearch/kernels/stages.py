@@ -1,4 +1,4 @@
-"""Where the time of a search goes: a stopwatch that costs next to nothing while nobody looks at it."""
+"""The time of a search by stage: a stopwatch that costs almost nothing while it is not in use."""
 
 import functools
 import time
@@ -16,19 +16,19 @@ Result = TypeVar("Result")
 
 
 class Stage(StrEnum):
-    """What a search spends its time on."""
+    """A stage of a search."""
 
     FIRST_STAGE = "first_stage"
-    """Cheap dot products that say which items are worth scoring."""
+    """Cheap dot products that choose the items to score."""
     SCORING = "scoring"
     """phi of those items."""
     SELECTION = "selection"
-    """Keeping the k best."""
+    """Selection of the k best."""
 
 
 @dataclass(slots=True)
 class _Watch:
-    """Seconds by stage, and whether one of them is being measured right now."""
+    """Seconds by stage, and whether one of them is being measured now."""
 
     seconds: dict[Stage, float] = field(default_factory=lambda: dict.fromkeys(Stage, 0.0))
     is_running: bool = False
@@ -38,7 +38,7 @@ _watch: ContextVar[_Watch | None] = ContextVar("railsearch_stopwatch", default=N
 
 
 def now() -> float:
-    """Seconds on a clock that only runs forward, once an accelerator has finished what it was given."""
+    """Wait for the accelerator, if there is one, and return the seconds of a monotonic clock."""
     if torch.accelerator.is_available():
         torch.accelerator.synchronize()
     return time.perf_counter()
@@ -46,9 +46,9 @@ def now() -> float:
 
 @contextmanager
 def stopwatch() -> Iterator[dict[Stage, float]]:
-    """Measure the seconds that each stage takes until the end of the block, in this thread or task.
+    """Measure the seconds of each stage until the end of the block, in this thread or task.
 
-    A stage inside another is part of the outer one: what a first stage selects is first stage.
+    A stage inside another counts for the outer one: a selection inside a first stage is part of the first stage.
 
     >>> @timed(Stage.SELECTION)
     ... def choose() -> int:
@@ -67,7 +67,7 @@ def stopwatch() -> Iterator[dict[Stage, float]]:
 
 
 def timed(stage: Stage) -> Callable[[Callable[Arguments, Result]], Callable[Arguments, Result]]:
-    """Count the time of a function towards this stage, while a stopwatch runs."""
+    """Decorate a function so that its time counts for this stage while a stopwatch runs."""
 
     def decorate(function: Callable[Arguments, Result]) -> Callable[Arguments, Result]:
         @functools.wraps(function)
