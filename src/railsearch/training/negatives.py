@@ -8,7 +8,7 @@ from torch import Generator, Tensor
 
 
 class Negatives(StrEnum):
-    """Where negatives come from, and which examples of a batch share them."""
+    """The source of negatives, and the examples of a batch that share them."""
 
     UNIFORM = "uniform"
     """Drawn uniformly from all items, with replacement, and shared by all examples of a batch."""
