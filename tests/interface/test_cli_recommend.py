@@ -52,6 +52,17 @@ def test_to_users(folder: Path, recommender: Recommender) -> None:
     assert pl.DataFrame(printed["recommendations"])["item"].to_list() == expected["item"].to_list()
 
 
+def test_from_an_index_with_a_condition(folder: Path, recommender: Recommender) -> None:
+    built = json.loads(run("index", "build", folder / "items.index", "--model", folder / "model", "--json"))
+    assert built["items"] == 40
+    assert f"model: {recommender.fingerprint}" in built["source"]
+    arguments = ("recommend", folder / "model", "--history", "3,1,4", "-k", 3, "--allow", "item >= 20", "--json")
+    printed = json.loads(run(*arguments, "--index", folder / "items.index"))
+    expected = recommender.recommend(histories=[[3, 1, 4]], k=3, allow=list(range(20, 40)))
+    assert [row["item"] for row in printed["recommendations"]] == expected["item"].to_list()
+    assert json.loads(run(*arguments)) == printed
+
+
 def test_viewed_and_unknown_items(folder: Path, recommender: Recommender) -> None:
     arguments = ("recommend", folder / "model", "-k", 40, "--json", "--history")
     with pytest.raises(InvalidInputError, match="has item '99', which the model does not know"):

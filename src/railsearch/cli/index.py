@@ -22,9 +22,11 @@ from railsearch.cli.options import (
 from railsearch.cli.terminal import make_console, make_summary_table, print_json, visible
 from railsearch.data import read_array, read_items, read_passage_texts
 from railsearch.encoders import Side
-from railsearch.folders.similarity_folder import load_similarity
 from railsearch.foundation.errors import InvalidInputError
 from railsearch.index import Index, Precision
+from railsearch.loading import load
+from railsearch.recommender import Recommender
+from railsearch.similarity import Similarity
 from railsearch.text_retriever import TextRetriever
 
 app = typer.Typer(
@@ -41,7 +43,7 @@ def build(
     *,
     model: Annotated[
         Path,
-        typer.Option(help="Model folder, written by save_similarity or TextRetriever.save.", show_default=False),
+        typer.Option(help="Model folder, of a similarity, a text retriever or a recommender.", show_default=False),
     ],
     items: OptionalItemsFile = None,
     passages: Annotated[
@@ -70,16 +72,30 @@ def build(
     Example: railsearch index build answers.index --model runs/insuranceqa/mol/model --passages answers.jsonl
 
     Example: railsearch index build movies.index --model my-model --items movies.parquet --engine "Faiss(hnsw)"
+
+    Example: railsearch index build movies.index --model runs/ml-1m/hstu-mol/model
     """
     chosen = chosen_engine(engine)
-    if (items is None) == (passages is None):
+    if items is not None and passages is not None:
         raise InvalidInputError("give either --items with embeddings or --passages with texts, not both.")
+    loaded = load(model)
+    if isinstance(loaded, Recommender) and items is None and passages is None:
+        built = loaded.build_index(index, precision=precision, engine=chosen, show_progress=False if as_json else None)
+        built.prepare_engine()
+        _report(built, as_json)
+        return
+    if items is None and passages is None:
+        raise InvalidInputError(
+            "give either --items with embeddings or --passages with texts; recommenders need none."
+        )
     if passages is not None:
         if ids is not None or metadata is not None:
             raise InvalidInputError(
                 "--ids and --metadata belong to --items; omit them, because the file of --passages has its own ids."
             )
-        retriever = TextRetriever.load(model)
+        if not isinstance(loaded, TextRetriever):
+            raise InvalidInputError(f"--passages needs a text retriever but {model} holds a {type(loaded).__name__}.")
+        retriever = loaded
         texts = read_passage_texts(passages)
         started = time.perf_counter()
         built = retriever.build_index(texts, index, precision=precision, show_progress=False if as_json else None)
@@ -93,7 +109,9 @@ def build(
         return
     assert items is not None
     batches = read_items(items, ids=ids, metadata=metadata, id_column=id_column, embedding_column=embedding_column)
-    built = Index.build(load_similarity(model), batches, path=index, precision=precision, engine=chosen)
+    if not isinstance(loaded, Similarity):
+        raise InvalidInputError(f"--items needs a similarity but {model} holds a {type(loaded).__name__}.")
+    built = Index.build(loaded, batches, path=index, precision=precision, engine=chosen)
     built.prepare_engine()
     _report(built, as_json)
 

@@ -43,6 +43,14 @@ def recommend(
     ignore_unknown: Annotated[
         bool, typer.Option("--ignore-unknown", help="Ignore items in the history that the model does not know.")
     ] = False,
+    index: Annotated[
+        Path | None,
+        typer.Option(help="Index of the model's items, built by index build --model.", show_default=False),
+    ] = None,
+    allow: Annotated[
+        str | None,
+        typer.Option(help='Only items whose columns meet this condition: "year >= 1990".', show_default=False),
+    ] = None,
     as_json: Json = False,
 ) -> None:
     """Recommend the next items for users or histories; they need not have been part of the training data.
@@ -52,12 +60,15 @@ def recommend(
     if users is not None and data is None:
         raise InvalidInputError("--users needs their histories; add --data with the prepared data that holds them.")
     recommender = Recommender.load(model, interactions=None if data is None else read_prepared(data))
+    if index is not None:
+        recommender.open_index(index)
     found = recommender.recommend(
         None if users is None else _ids(users),
         k,
         histories=[_ids(own) for own in history] if history else None,
         filter_viewed=not keep_viewed,
         unknown_items="ignore" if ignore_unknown else "refuse",
+        allow=allow,
     )
     table = found.join(recommender.items, on="item", how="left", maintain_order="left")
     if as_json:
