@@ -10,8 +10,9 @@ import polars as pl
 import pytest
 import torch
 
-from railsearch import DotProduct, Index, InvalidInputError, ItemBatch
+from railsearch import DotProduct, Index, ItemBatch
 from railsearch.data import read_items
+from railsearch.errors import InvalidInputError
 
 ITEMS = torch.randn(50, 4, generator=torch.Generator().manual_seed(0))
 QUERIES = torch.randn(3, 4, generator=torch.Generator().manual_seed(1))

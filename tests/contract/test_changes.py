@@ -20,13 +20,12 @@ from railsearch import (
     Combined,
     DotProduct,
     Index,
-    InvalidInputError,
     ItemBatch,
-    NotEnoughItemsError,
     PerComponent,
     RailsearchError,
     TwoPass,
 )
+from railsearch.errors import InvalidInputError, NotEnoughItemsError
 from railsearch.foundation.errors import StorageError
 from railsearch.index import building, changes
 from railsearch.similarity import Similarity

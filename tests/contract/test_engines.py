@@ -8,18 +8,8 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from railsearch import (
-    Adaptive,
-    Average,
-    BruteForce,
-    Combined,
-    DotProduct,
-    Index,
-    InvalidInputError,
-    MissingExtraError,
-    PerComponent,
-    TwoPass,
-)
+from railsearch import Adaptive, Average, BruteForce, Combined, DotProduct, Index, PerComponent, TwoPass
+from railsearch.errors import InvalidInputError, MissingExtraError
 from railsearch.index.engines import Engine, Faiss, Flat
 from railsearch.testing import check_engine
 from tests.support.engines import AtMost, Complete

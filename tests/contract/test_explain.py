@@ -4,10 +4,8 @@ import pytest
 import torch
 from torch import Tensor
 
-from railsearch import (
-    Index,
-    InvalidInputError,
-)
+from railsearch import Index
+from railsearch.errors import InvalidInputError
 from railsearch.index import Precision
 from tests.support.search_worlds import make_world
 

@@ -18,15 +18,13 @@ from railsearch import (
     Average,
     BruteForce,
     DotProduct,
-    FingerprintError,
     Index,
-    InvalidInputError,
     MixtureOfLogits,
-    NotEnoughItemsError,
     PerComponent,
     TwoPass,
     fingerprint,
 )
+from railsearch.errors import FingerprintError, InvalidInputError, NotEnoughItemsError
 from railsearch.similarity import ItemParts, QueryParts, Similarity
 from tests.support.similarities import KINDS, make_similarity
 

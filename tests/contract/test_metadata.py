@@ -6,7 +6,8 @@ import polars as pl
 import pytest
 import torch
 
-from railsearch import BruteForce, DotProduct, Index, InvalidInputError, ItemBatch, NotEnoughItemsError, TwoPass
+from railsearch import BruteForce, DotProduct, Index, ItemBatch, TwoPass
+from railsearch.errors import InvalidInputError, NotEnoughItemsError
 
 TITLES = [f"title {row}" for row in range(60)]
 YEARS = [1990 + row % 7 for row in range(60)]

@@ -6,17 +6,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from torch import Tensor
 
-from railsearch import (
-    Adaptive,
-    Average,
-    Combined,
-    DotProduct,
-    Index,
-    InvalidInputError,
-    MixtureOfLogits,
-    PerComponent,
-    TwoPass,
-)
+from railsearch import Adaptive, Average, Combined, DotProduct, Index, MixtureOfLogits, PerComponent, TwoPass
+from railsearch.errors import InvalidInputError
 from railsearch.index import Precision, Strategy
 from railsearch.index.certificate import Certificate
 from railsearch.index.corpus import Corpus

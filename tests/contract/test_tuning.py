@@ -5,7 +5,8 @@ from types import SimpleNamespace
 import pytest
 import torch
 
-from railsearch import BruteForce, Index, InvalidInputError, MixtureOfLogits, SearchResult
+from railsearch import BruteForce, Index, MixtureOfLogits, SearchResult
+from railsearch.errors import InvalidInputError
 from railsearch.index import searching
 from railsearch.index.tuning import EXACT, lower_bound
 

@@ -4,15 +4,8 @@ import numpy as np
 import pytest
 import torch
 
-from railsearch import (
-    Adaptive,
-    Average,
-    Combined,
-    Index,
-    InvalidInputError,
-    NotEnoughItemsError,
-    PerComponent,
-)
+from railsearch import Adaptive, Average, Combined, Index, PerComponent
+from railsearch.errors import InvalidInputError, NotEnoughItemsError
 from tests.support.search_worlds import EXACT
 from tests.support.worked_example import TableSimilarity, worked_example_table
 

@@ -14,7 +14,8 @@ import polars as pl
 import pytest
 import torch
 
-from railsearch import Index, IndexFolderError, RailsearchError, save_similarity
+from railsearch import Index, RailsearchError, save_similarity
+from railsearch.errors import IndexFolderError
 from railsearch.index import changes
 from railsearch.index.storage.manifest import seal
 from tests.support.faults.model import read_manifest

@@ -13,7 +13,8 @@ from pathlib import Path
 
 import pytest
 
-from railsearch import Index, IndexFolderError
+from railsearch import Index
+from railsearch.errors import IndexFolderError
 from railsearch.foundation.errors import StorageError
 from railsearch.index import changes
 from tests.support.faults.model import FIRST, Change, read_content, stray_files

@@ -15,7 +15,8 @@ import polars as pl
 import pytest
 import torch
 
-from railsearch import Index, IndexFolderError, save_similarity
+from railsearch import Index, save_similarity
+from railsearch.errors import IndexFolderError
 from railsearch.index import changes
 from railsearch.index.storage.manifest import seal
 from railsearch.index.storage.tensor_files import map_tensors, write_tensors

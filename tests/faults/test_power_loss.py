@@ -9,7 +9,8 @@ from pathlib import Path
 import pytest
 import torch
 
-from railsearch import DotProduct, Index, IndexFolderError, load_similarity, save_similarity
+from railsearch import DotProduct, Index, load_similarity, save_similarity
+from railsearch.errors import IndexFolderError
 from railsearch.foundation.files import new_folder, settled_folder
 from railsearch.index import changes
 from tests.support.faults.model import FIRST, Change, Content, read_content, stray_files

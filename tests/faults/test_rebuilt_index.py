@@ -7,7 +7,8 @@ from pathlib import Path
 import pytest
 import torch
 
-from railsearch import DotProduct, Index, IndexFolderError, ItemBatch, MixtureOfLogits
+from railsearch import DotProduct, Index, ItemBatch, MixtureOfLogits
+from railsearch.errors import IndexFolderError
 from tests.support.faults.model import read_manifest
 
 QUERIES = torch.randn(6, 4, generator=torch.Generator().manual_seed(1))

@@ -14,7 +14,8 @@ from pathlib import Path
 import pytest
 import torch
 
-from railsearch import Index, IndexFolderError, IndexLockedError, ItemBatch, TwoPass
+from railsearch import Index, ItemBatch, TwoPass
+from railsearch.errors import IndexFolderError, IndexLockedError
 from railsearch.index import changes
 from railsearch.index.storage import WriterLock
 from tests.support.faults.model import (

@@ -9,9 +9,10 @@ from pathlib import Path
 import pytest
 from typer.testing import CliRunner
 
-from railsearch import DataFolderError, DownloadError, InvalidInputError, RailsearchError
+from railsearch import RailsearchError
 from railsearch.cli.app import app
 from railsearch.data import PUBLISHED, read_prepared
+from railsearch.errors import DataFolderError, DownloadError, InvalidInputError
 
 EVENTS = """customer,product,when,stars
 ann,"Chair, red",2024-01-05,5

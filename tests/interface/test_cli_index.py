@@ -7,7 +7,8 @@ import numpy as np
 import polars as pl
 import pytest
 
-from railsearch import Index, InvalidInputError, MixtureOfLogits, RailsearchError, save_similarity
+from railsearch import Index, MixtureOfLogits, RailsearchError, save_similarity
+from railsearch.errors import InvalidInputError
 from tests.support.commands import run
 
 

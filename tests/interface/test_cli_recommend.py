@@ -6,8 +6,8 @@ from pathlib import Path
 import polars as pl
 import pytest
 
-from railsearch import InvalidInputError, ModelFolderError
 from railsearch.data import Interactions, leave_last_out, write_prepared
+from railsearch.errors import InvalidInputError, ModelFolderError
 from railsearch.recommender import Recommender
 from tests.support.commands import run
 from tests.support.training_worlds import random_walks, small_recipe

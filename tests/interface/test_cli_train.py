@@ -12,8 +12,8 @@ from pathlib import Path
 import pytest
 import torch
 
-from railsearch import DataFolderError, InvalidInputError
 from railsearch.data import read_prepared, write_prepared
+from railsearch.errors import DataFolderError, InvalidInputError
 from railsearch.recommender import Recommender
 from tests.support.commands import run
 from tests.support.cycles import cycles

@@ -7,7 +7,8 @@ import torch
 from safetensors import safe_open
 from torch import Tensor
 
-from railsearch import MixtureOfLogits, load_balance_loss
+from railsearch import MixtureOfLogits
+from railsearch.similarity import load_balance_loss
 
 GOLDEN = Path(__file__).parent / "golden"
 NAMES = {

@@ -13,12 +13,12 @@ from railsearch import (
     Combined,
     DotProduct,
     Index,
-    InvalidInputError,
     MixtureOfLogits,
     PerComponent,
     SearchResult,
     TwoPass,
 )
+from railsearch.errors import InvalidInputError
 from railsearch.index import Precision, Strategy
 from railsearch.index.certificate import Certificate, as_float32
 from railsearch.index.corpus import Corpus

@@ -7,8 +7,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 from hypothesis.extra import numpy as hnp
 
-from railsearch import InvalidInputError, decompose
-from railsearch.similarity import Decomposition
+from railsearch.errors import InvalidInputError
+from railsearch.similarity import Decomposition, decompose
 
 VALUES = st.one_of(st.just(0.0), st.floats(-1e6, 1e6, allow_nan=False))
 MATRICES = hnp.arrays(np.float64, hnp.array_shapes(min_dims=2, max_dims=2, max_side=9), elements=VALUES)

@@ -5,7 +5,8 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from railsearch import DotProduct, InvalidInputError, NotEnoughItemsError
+from railsearch import DotProduct
+from railsearch.errors import InvalidInputError, NotEnoughItemsError
 from railsearch.foundation.metrics import mean_reciprocal_rank
 from railsearch.kernels import (
     RowFilter,

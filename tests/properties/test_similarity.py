@@ -5,8 +5,8 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from railsearch import MixtureOfLogits, load_balance_loss
-from railsearch.similarity import Similarity
+from railsearch import MixtureOfLogits
+from railsearch.similarity import Similarity, load_balance_loss
 from tests.support.similarities import KINDS, make_similarity
 
 SEEDS = st.integers(0, 2**31 - 1)

@@ -9,10 +9,11 @@ import pytest
 import torch
 import torch.nn.functional as F  # noqa: N812
 
-from railsearch import DotProduct, InvalidInputError, MixtureOfLogits, TrainingError, fit_similarity, load_balance_loss
+from railsearch import DotProduct, MixtureOfLogits, fit_similarity
 from railsearch.data import World, make_world
+from railsearch.errors import InvalidInputError, TrainingError
 from railsearch.foundation import progress
-from railsearch.similarity import Similarity
+from railsearch.similarity import Similarity, load_balance_loss
 from railsearch.training import FitReport, LoopConfig, TrainingConfig
 from railsearch.training.losses import StepLosses, backward_sampled_softmax
 from railsearch.training.negatives import Contrast, Negatives, draw_contrast

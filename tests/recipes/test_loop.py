@@ -14,9 +14,10 @@ from hypothesis import settings as hypothesis_settings
 from hypothesis import strategies as st
 from torch import Tensor
 
-from railsearch import InvalidInputError, MissingExtraError, MixtureOfLogits, TrainingError
+from railsearch import MixtureOfLogits
 from railsearch.data import leave_last_out
 from railsearch.encoders import SASRec
+from railsearch.errors import InvalidInputError, MissingExtraError, TrainingError
 from railsearch.models import SequentialModel
 from railsearch.training import FitReport, TrainingConfig
 from railsearch.training.loop import train

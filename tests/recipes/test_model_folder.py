@@ -11,8 +11,8 @@ import polars as pl
 import pytest
 import torch
 
-from railsearch import InvalidInputError, ModelFolderError
 from railsearch.data import Interactions, leave_last_out
+from railsearch.errors import InvalidInputError, ModelFolderError
 from railsearch.foundation.errors import StorageError
 from railsearch.recommender import Recipe, Recommender, folder
 from tests.support.training_worlds import random_walks, small_recipe

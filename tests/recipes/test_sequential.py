@@ -6,10 +6,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 from torch import Tensor
 
-from railsearch import InvalidInputError, load_balance_loss
 from railsearch.data import Split, leave_last_out
+from railsearch.errors import InvalidInputError
 from railsearch.models import SequentialModel, rank_held_out
 from railsearch.recommender.recipe import build_encoder, build_similarity
+from railsearch.similarity import load_balance_loss
 from railsearch.training import TrainingConfig
 from railsearch.training.negatives import Contrast, Negatives
 from railsearch.training.task import Batch

@@ -85,9 +85,7 @@ def build(
         _report(built, as_json)
         return
     if items is None and passages is None:
-        raise InvalidInputError(
-            "give either --items with embeddings or --passages with texts; recommenders need none."
-        )
+        raise InvalidInputError("give either --items with embeddings or --passages with texts; recommenders need none.")
     if passages is not None:
         if ids is not None or metadata is not None:
             raise InvalidInputError(

@@ -7,18 +7,7 @@ from pathlib import Path
 import pytest
 import torch
 
-from railsearch import (
-    Adaptive,
-    Average,
-    BruteForce,
-    DotProduct,
-    Index,
-    InvalidInputError,
-    MissingExtraError,
-    MixtureOfLogits,
-    NotEnoughItemsError,
-    TwoPass,
-)
+from railsearch import Adaptive, Average, BruteForce, DotProduct, Index, MixtureOfLogits, TwoPass
 from railsearch.benchmark import (
     NaiveBruteForce,
     benchmark_shape,
@@ -32,6 +21,7 @@ from railsearch.benchmark import (
 from railsearch.benchmark import run as module
 from railsearch.benchmark.hit_rates import relative_hit_rates
 from railsearch.data import Shape, make_shape
+from railsearch.errors import InvalidInputError, MissingExtraError, NotEnoughItemsError
 from tests.support.similarities import KINDS, make_similarity
 
 

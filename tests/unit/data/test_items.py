@@ -6,8 +6,9 @@ import numpy as np
 import polars as pl
 import pytest
 
-from railsearch import InvalidInputError, ItemBatch
+from railsearch import ItemBatch
 from railsearch.data import read_array, read_items, read_queries
+from railsearch.errors import InvalidInputError
 
 
 @pytest.fixture

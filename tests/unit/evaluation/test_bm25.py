@@ -7,8 +7,8 @@ import re
 import pytest
 import torch
 
-from railsearch import InvalidInputError, MissingExtraError
 from railsearch.data import QuestionPassages, read_insuranceqa
+from railsearch.errors import InvalidInputError, MissingExtraError
 from railsearch.evaluation import rank_with_bm25
 from railsearch.foundation.metrics import summarize
 from tests.support.shared_data import shared_file

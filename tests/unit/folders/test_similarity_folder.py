@@ -8,16 +8,8 @@ import pytest
 import safetensors.torch
 import torch
 
-from railsearch import (
-    DotProduct,
-    FingerprintError,
-    InvalidInputError,
-    MixtureOfLogits,
-    ModelFolderError,
-    fingerprint,
-    load_similarity,
-    save_similarity,
-)
+from railsearch import DotProduct, MixtureOfLogits, fingerprint, load_similarity, save_similarity
+from railsearch.errors import FingerprintError, InvalidInputError, ModelFolderError
 from railsearch.folders.similarity_folder import FORMAT
 from railsearch.foundation.files import new_folder, settled_folder
 from railsearch.similarity import Similarity

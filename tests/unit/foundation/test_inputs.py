@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 import torch
 
-from railsearch import InvalidInputError
+from railsearch.errors import InvalidInputError
 from railsearch.foundation.inputs import as_embeddings, as_integers, as_tensor
 
 

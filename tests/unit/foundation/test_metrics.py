@@ -5,7 +5,7 @@ import pytest
 import torch
 from ir_measures import RR, Success, nDCG
 
-from railsearch import InvalidInputError
+from railsearch.errors import InvalidInputError
 from railsearch.foundation.metrics import hit_rate, mean_reciprocal_rank, ndcg, summarize
 
 RANKS = torch.tensor([1, 2, 2, 5, 10, 11, 40, 57])

@@ -2,7 +2,8 @@
 
 import pytest
 
-from railsearch import Adaptive, Average, BruteForce, Combined, InvalidInputError, PerComponent, TwoPass
+from railsearch import Adaptive, Average, BruteForce, Combined, PerComponent, TwoPass
+from railsearch.errors import InvalidInputError
 from railsearch.index import Strategy, format_strategy, parse_strategies, parse_strategy
 
 

@@ -3,8 +3,9 @@
 import pytest
 import torch
 
-from railsearch import DotProduct, InvalidInputError
+from railsearch import DotProduct
 from railsearch.encoders import SASRec
+from railsearch.errors import InvalidInputError
 from railsearch.models import SequentialModel, histories_between
 from tests.support.cycles import cycles
 

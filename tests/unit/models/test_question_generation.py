@@ -7,8 +7,8 @@ from pathlib import Path
 import pytest
 import torch
 
-from railsearch import InvalidInputError, ModelFolderError
 from railsearch.data import QuestionPassages, add_generated
+from railsearch.errors import InvalidInputError, ModelFolderError
 from railsearch.models.question_generation import generate_questions
 
 WORDS = ["what", "who", "is", "a", "cat", "dog", "red", "blue", "fish", "bird", "rain", "sun", "sea", "sky", "?", "."]

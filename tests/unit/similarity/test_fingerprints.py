@@ -5,7 +5,8 @@ import copy
 import pytest
 import torch
 
-from railsearch import FingerprintError, Index
+from railsearch import Index
+from railsearch.errors import FingerprintError
 from railsearch.folders.similarity_folder import fingerprint
 from railsearch.similarity.fingerprints import leave_unnamed
 from tests.support.similarities import make_similarity

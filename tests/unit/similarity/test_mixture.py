@@ -7,7 +7,8 @@ import numpy as np
 import pytest
 import torch
 
-from railsearch import DotProduct, InvalidInputError, MixtureOfLogits
+from railsearch import DotProduct, MixtureOfLogits
+from railsearch.errors import InvalidInputError
 from railsearch.similarity import GateActivation, ItemParts, QueryParts
 
 

@@ -7,8 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from railsearch import DownloadError, InvalidInputError
 from railsearch.data.interactions.download import download, unpack
+from railsearch.errors import DownloadError, InvalidInputError
 from tests.support.file_server import CONTENT
 
 DIGEST = hashlib.sha256(CONTENT).hexdigest()

@@ -6,8 +6,8 @@ import numpy as np
 import polars as pl
 import pytest
 
-from railsearch import InvalidInputError
 from railsearch.data import Interactions, keep_frequent
+from railsearch.errors import InvalidInputError
 from tests.support.interactions import histories
 
 

@@ -9,8 +9,8 @@ import polars as pl
 import pytest
 import torch
 
-from railsearch import InvalidInputError
 from railsearch.data import Interactions, leave_last_out, read_amazon, read_movielens, read_sequences
+from railsearch.errors import InvalidInputError
 from tests.support.interactions import histories
 from tests.support.shared_data import shared_file
 

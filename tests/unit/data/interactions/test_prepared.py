@@ -12,7 +12,6 @@ from pathlib import Path
 import polars as pl
 import pytest
 
-from railsearch import DataFolderError, InvalidInputError
 from railsearch.data import (
     PUBLISHED,
     Interactions,
@@ -27,6 +26,7 @@ from railsearch.data import (
     write_prepared,
 )
 from railsearch.data.interactions.prepared import FORMAT
+from railsearch.errors import DataFolderError, InvalidInputError
 from railsearch.foundation.errors import StorageError
 from tests.support.interactions import assert_same
 from tests.support.shared_data import shared_file

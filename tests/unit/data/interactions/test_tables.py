@@ -5,8 +5,8 @@ from pathlib import Path
 import polars as pl
 import pytest
 
-from railsearch import InvalidInputError
 from railsearch.data import Interactions, read_interactions
+from railsearch.errors import InvalidInputError
 from tests.support.interactions import histories
 
 

@@ -12,7 +12,6 @@ import polars as pl
 import pytest
 import torch
 
-from railsearch import InvalidInputError
 from railsearch.data import (
     QuestionPassages,
     Questions,
@@ -25,6 +24,7 @@ from railsearch.data import (
     read_passages,
     split_questions,
 )
+from railsearch.errors import InvalidInputError
 from tests.support.shared_data import shared_file
 
 

@@ -4,9 +4,10 @@ import pytest
 import torch
 import torch.nn.functional as F  # noqa: N812
 
-from railsearch import Average, Index, InvalidInputError
+from railsearch import Average, Index
 from railsearch.data import ShapeName, make_shape
 from railsearch.data.synthetic import shapes as module
+from railsearch.errors import InvalidInputError
 from railsearch.similarity import GateInput, Projection
 
 

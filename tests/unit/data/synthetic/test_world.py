@@ -3,8 +3,8 @@
 import pytest
 import torch
 
-from railsearch import InvalidInputError
 from railsearch.data import make_world
+from railsearch.errors import InvalidInputError
 from railsearch.kernels import target_ranks
 from railsearch.training import seen_items
 

@@ -7,7 +7,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from railsearch import Faiss, Flat, InvalidInputError
+from railsearch import Faiss, Flat
+from railsearch.errors import InvalidInputError
 from railsearch.index.engines import Engine, check_choice, parse_engine, register_engine
 from railsearch.index.engines import registry as registry_module
 from tests.support.engines import AtMost
