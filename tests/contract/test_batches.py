@@ -1,4 +1,4 @@
-"""Items that come in batches: the same index as from one array, in bounded memory, and nothing wrong let in."""
+"""Items in batches: the same index as from one array, in bounded memory, and bad batches are refused."""
 
 import gc
 import weakref

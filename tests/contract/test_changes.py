@@ -1,4 +1,4 @@
-"""Add, upsert, remove, compact and reopen, in memory and on disk, against an index built anew of the same items."""
+"""Add, upsert, remove, compact and reopen, in memory and on disk, against an index rebuilt from the same items."""
 
 import random
 import tempfile
@@ -40,7 +40,7 @@ TOLERANCE = 1e-3
 
 
 def embedding(kind: int) -> Tensor:
-    """One of a few embeddings of small whole numbers: many items are equal, and dot products have no rounding."""
+    """Return one of a few embeddings of small integers: many items are equal, and dot products have no rounding."""
     return torch.tensor([(7 * kind + 3 * place + kind * place) % 5 - 2.0 for place in range(DIM)])
 
 
@@ -49,7 +49,7 @@ def table(kinds: list[int]) -> pl.DataFrame:
 
 
 def arguments(rows: dict[int, int], *, is_distinct: bool = False) -> dict:
-    """Items, ids and metadata of a dictionary from ids to kinds; no two items alike if need be."""
+    """Return items, ids and metadata for a dictionary from ids to kinds; on request, no two items are alike."""
     kinds = list(rows.values())
     items = [embedding(kind) for kind in kinds]
     if is_distinct:
@@ -125,10 +125,10 @@ class Pair:
                     result = index.search(queries, k, strategy, **options)
                     is_exact = isinstance(strategy, EXACT_TYPES)
                     assert not is_exact or bool(result.is_exact.all())
-                    if isinstance(self.similarity, DotProduct):  # nothing is rounded, so that ties are ties
+                    if isinstance(self.similarity, DotProduct):  # nothing is rounded, so ties are exact
                         assert torch.equal(result.scores, expected.scores)
                         assert not is_exact or torch.equal(result.ids, expected.ids)
-                    # Of items that are equal, or are once they are stored, rounding decides which a first stage brings.
+                    # Rounding decides which of several equal items a first stage returns.
                     is_clear = self.is_distinct and self.precision == "fp32"
                     if is_exact or is_clear:
                         torch.testing.assert_close(result.scores, expected.scores, rtol=0, atol=TOLERANCE)
@@ -144,7 +144,7 @@ EXACT_TYPES = tuple(type(strategy) for strategy in EXACT)
 
 
 def check_scores(ids: Tensor, scores: Tensor, known_ids: Tensor, known_scores: Tensor) -> None:
-    """Each id stands once, with the score that it has."""
+    """Check that each id occurs once, with its own score."""
     for query in range(len(ids)):
         known = dict(zip(known_ids[query].tolist(), known_scores[query].tolist(), strict=True))
         found = [item for item in ids[query].tolist() if item != -1]
@@ -157,7 +157,7 @@ WORLDS = [(kind, precision) for kind in ("dot", "mixture", "distinct") for preci
     :: 1 if IS_FULL else 4
 ]
 PHASES = [Phase.explicit, Phase.reuse, Phase.generate]
-"""Shrinking goes on for minutes, and the sequences are short as it is."""
+"""Without shrinking, which takes minutes; the sequences are short anyway."""
 
 ROWS = st.dictionaries(st.integers(0, NUM_IDS - 1), st.integers(0, 5), min_size=1, max_size=8)
 CHANGES = st.lists(
@@ -166,7 +166,7 @@ CHANGES = st.lists(
 
 
 @pytest.mark.parametrize(("kind", "precision"), WORLDS)
-def test_any_sequence_of_changes_is_as_good_as_building_anew(kind: str, precision: str) -> None:
+def test_any_sequence_of_changes_equals_a_rebuild(kind: str, precision: str) -> None:
     @settings(max_examples=trials(2, 25), phases=PHASES)
     @given(first=ROWS, sequence=CHANGES, small=st.sampled_from([0, 4, 65_536]), seed=st.integers(0, 99))
     def run(first: dict[int, int], sequence: list, small: int, seed: int) -> None:
@@ -198,7 +198,7 @@ def index(request: pytest.FixtureRequest, tmp_path: Path, monkeypatch: pytest.Mo
 
 
 def state(index: Index) -> object:
-    """All that a change that failed must leave as it was."""
+    """Return everything that a failed change must leave unchanged."""
     files = [] if index.path is None else sorted(path for path in index.path.rglob("*") if path.name != "LOCK")
     result = index.search(torch.stack([embedding(number) for number in range(3)]), len(index))
     return index.version, result.ids.tolist(), result.scores.tolist(), index.metadata.rows(), files
@@ -206,7 +206,7 @@ def state(index: Index) -> object:
 
 @pytest.fixture
 def unchanged(index: Index) -> Iterator[None]:
-    """Whatever the test does, the index is as it was, can be opened, and can be changed."""
+    """Check after the test that the index is unchanged, and can be opened and changed."""
     before = state(index)
     yield
     assert state(index) == before
@@ -290,13 +290,13 @@ def test_an_id_in_two_batches_builds_nothing(
 
 
 @pytest.mark.usefixtures("unchanged")
-def test_adding_what_is_there_changes_nothing(index: Index) -> None:
+def test_adding_existing_ids_changes_nothing(index: Index) -> None:
     with pytest.raises(InvalidInputError, match=r"id 20 is in the index already \(1 of the given ids are\); use"):
         index.add(**arguments({40: 1, 20: 2}))
 
 
 @pytest.mark.usefixtures("unchanged")
-def test_removing_what_is_not_there_changes_nothing(index: Index) -> None:
+def test_removing_missing_ids_changes_nothing(index: Index) -> None:
     with pytest.raises(InvalidInputError, match=r"id 40 is not in the index \(2 of the given ids are not\)"):
         index.remove([3, 40, 41])
     for ids, message in (([3.0], "give integers"), ([[3]], "flat list"), ([2**64], "largest id")):
@@ -304,7 +304,7 @@ def test_removing_what_is_not_there_changes_nothing(index: Index) -> None:
             index.remove(ids)
 
 
-def test_removing_what_may_be_missing(index: Index) -> None:
+def test_removing_with_missing_ok(index: Index) -> None:
     index.remove([3, 40], missing_ok=True)
     assert 3 not in index.ids
     with pytest.raises(InvalidInputError, match="id 3 is not in the index"):
@@ -349,7 +349,7 @@ def test_an_error_of_the_users_own_iterator_while_building(error: BaseException,
 
 def test_an_index_that_came_into_being_meanwhile_is_not_replaced(tmp_path: Path) -> None:
     def batches() -> Iterator[ItemBatch]:
-        # It finds the folder of the build that is at work, and leaves it alone.
+        # It finds the folder of the running build, and does not touch it.
         Index.build(DotProduct(dim=DIM), **arguments(FIRST), path=tmp_path / "index").close()
         yield batch({40: 1, 41: 2})
 

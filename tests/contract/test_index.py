@@ -269,7 +269,7 @@ def test_bad_search(items: torch.Tensor, queries: torch.Tensor, k: int, options:
 def test_overflow_is_an_error_not_an_answer() -> None:
     with pytest.raises(InvalidInputError, match=r"values as large as 1e\+25, in row 0; scale embeddings"):
         Index.build(DotProduct(dim=2, cosine=True), torch.tensor([[1e25, 0.0], [1.0, 1.0]]))
-    # Ready parts, and weights gone wild, are seen by their scores.
+    # The scores show ready parts and weights that are not finite.
     dot = DotProduct(dim=2, temperature=1e-38)
     with pytest.raises(InvalidInputError, match=r"item components has values as large as 2e\+30"):
         Index.build(dot, dot.item_parts(torch.tensor([[-1e30, 0.0], [-2e30, 0.0]])))
@@ -277,7 +277,7 @@ def test_overflow_is_an_error_not_an_answer() -> None:
         Index.build(dot, torch.ones(2, 2)).search(torch.full((1, 2), 5.0), 1)
 
 
-def test_what_was_given_may_change_later() -> None:
+def test_the_caller_may_change_the_arguments_later() -> None:
     dot = DotProduct(dim=2)
     items, ids = torch.tensor([[1.0, 0.0], [0.0, 1.0]]), np.array([10, 20])
     index, from_parts = Index.build(dot, items, ids), Index.build(dot, dot.item_parts(items), ids)
@@ -293,7 +293,7 @@ def test_what_was_given_may_change_later() -> None:
 @pytest.mark.parametrize("num_items", [1, 17, 129, 200, 20_001])
 @pytest.mark.parametrize("num_queries", [1, 5, 33])
 def test_equal_scores_stand_in_order_of_their_ids(num_queries: int, num_items: int) -> None:
-    # Whole numbers are summed without rounding, whatever the kernel: all scores are truly equal.
+    # Integers are summed without rounding by any kernel: all scores are exactly equal.
     index = Index.build(DotProduct(dim=2), torch.ones(num_items, 2), ids=torch.arange(num_items).flip(0) + 7)
     k = min(10, num_items)
     result = index.search(torch.full((num_queries, 2), 3.0), k)

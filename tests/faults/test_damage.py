@@ -1,4 +1,4 @@
-"""Files that were cut off, flipped, lost or forged: an error that names the file, or the answer from before."""
+"""Files that were truncated, flipped, lost or forged: an error that names the file, or the same answer as before."""
 
 import copy
 import itertools
@@ -27,13 +27,13 @@ QUERIES = torch.randn(3, 6, generator=torch.Generator().manual_seed(5))
 
 
 def answers(index: Index) -> object:
-    """Everything that an index says about its items."""
+    """Return everything that an index says about its items."""
     result = index.search(QUERIES, len(index))
     return index.version, result.ids.tolist(), result.scores.tolist(), result.to_frame().to_dicts()
 
 
 class Folder:
-    """An index folder that is damaged in one place at a time, and made whole again."""
+    """An index folder that is damaged in one place at a time, and restored."""
 
     def __init__(self, original: Path, path: Path) -> None:
         self.path = path
@@ -54,11 +54,11 @@ class Folder:
         return [file for file in self.files if file.partition("/")[0] == kind]
 
     def some_files(self) -> list[str]:
-        """One of each kind; in a full run, all."""
+        """Return one file of each kind; in a full run, all files."""
         return self.files if IS_FULL else [self.of_kind(kind)[-1] for kind in KINDS]
 
     def replace(self, file: str, content: bytes | None) -> None:
-        """Put other bytes in the place of a file; None removes it."""
+        """Replace the bytes of a file; None removes it."""
         (self.path / file).unlink(missing_ok=True)
         if content is not None:
             (self.path / file).write_bytes(content)
@@ -67,7 +67,7 @@ class Folder:
         shutil.copy(self._original / file, self.path / file)
 
     def check(self, file: str, version: int | None) -> bool:
-        """Open a version while a file is damaged: one that needs the file must be refused; says whether it was."""
+        """Open a version while a file is damaged; return True if it was refused, as it must be if it needs the file."""
         if file in self._needed[version]:
             with pytest.raises(IndexFolderError) as caught:
                 self.open(version)
@@ -142,7 +142,7 @@ def test_a_damaged_file_is_refused_by_name_or_does_not_matter(
     current = {"CURRENT", f"manifests/{folder.versions[-1]:08d}.json"} | set(
         read_manifest(folder.path / f"manifests/{folder.versions[-1]:08d}.json")["files"]
     )
-    assert harmless <= set(folder.files) - current  # the lock, and what only older versions need
+    assert harmless <= set(folder.files) - current  # the lock, and files that only older versions need
     assert num_refused > num_trials / 3
     say(
         f"{spoil.__name__}: {num_trials} trials over {len(folder.files)} files; {num_refused} refused by name, "
@@ -183,7 +183,7 @@ def test_a_file_that_became_a_folder(folder: Folder) -> None:
 
 
 @pytest.mark.parametrize("share", [0.0, 0.3, 0.99, 1.0, None])
-def test_a_version_that_was_never_acknowledged_is_passed_over_loudly(
+def test_a_version_that_was_never_acknowledged_is_ignored_with_a_warning(
     folder: Folder, share: float | None, caplog: pytest.LogCaptureFixture
 ) -> None:
     newest = folder.versions[-1]
@@ -257,7 +257,7 @@ def test_a_manifest_that_is_sealed_but_makes_no_sense(folder: Folder) -> None:
 
 
 def forgeries_of(body: object) -> Iterator[object]:
-    """The same manifest with one value changed, or left out, in any place of it."""
+    """Give copies of a manifest with one value changed or omitted, at every place of it."""
     yield from (None, [], {}, "x", -1, 2**70, 0.5, True, [None], {"x": None})
     if isinstance(body, (dict, list)):
         for key in list(body) if isinstance(body, dict) else range(len(body)):
@@ -343,7 +343,7 @@ def test_a_damaged_newest_version_is_not_built_upon(folder: Folder, tmp_path: Pa
             for call in (older.refresh, older.compact):
                 with pytest.raises(IndexFolderError, match=str(folder.path / file)):
                     call()
-        assert answers(index) == folder.answers[None]  # what was open before stays open
+        assert answers(index) == folder.answers[None]  # the open version stays open
         folder.restore(file)
 
 

@@ -273,3 +273,8 @@ def test_a_place_where_nothing_may_be_built(open_place: Path) -> None:
     FIRST.build(open_place / "closed" / "index").close()
     with pytest.raises(StorageError, match=r"CURRENT/index cannot be created"):
         FIRST.build(open_place / "closed" / "index" / "CURRENT" / "index")
+
+
+def test_a_full_disk_is_not_a_value_error() -> None:
+    assert issubclass(StorageError, OSError)
+    assert not issubclass(StorageError, ValueError)

@@ -23,11 +23,11 @@ NOT_REGULAR = {
     stat.S_IFBLK: "a device",
 }
 SMALL_FILE = 2**24
-"""Bytes that a file may have if it is read into memory as a whole."""
+"""Most bytes of a file that is read into memory at once."""
 
 
 class NotRegularError(OSError):
-    """A link, a FIFO or a device stands where a regular file or a folder should be."""
+    """A link, a FIFO or a device in the place of a regular file or a folder."""
 
 
 @contextmanager

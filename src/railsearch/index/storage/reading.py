@@ -1,11 +1,9 @@
 """Opens one version of an index: every file is checked, then mapped into memory."""
 
 import dataclasses
-from collections.abc import Callable, Iterable
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TypeVar
 
 from railsearch.folders.similarity_folder import load_similarity
 from railsearch.foundation.errors import FingerprintError, IndexFolderError, ModelFolderError, RailsearchError
@@ -22,9 +20,6 @@ from railsearch.similarity import Similarity
 
 SIMILARITY = "similarity"
 CHECKING_THREADS = 4
-
-Given = TypeVar("Given")
-Done = TypeVar("Done")
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -51,7 +46,8 @@ def open_version(folder: Path, manifest: Manifest, lock: ReaderLock, known: Snap
     def check(name: str) -> None:
         check_file(folder, name, manifest.files[name], has_content=checked.get(name) != manifest.files[name])
 
-    _for_each(check, manifest.files)
+    with ThreadPoolExecutor(CHECKING_THREADS) as pool:
+        list(pool.map(check, manifest.files))
     is_known_model = all(checked.get(name) == manifest.files[name] for name in SIMILARITY_FILES)
     similarity = known.similarity if known is not None and is_known_model else _read_similarity(folder, manifest)
     form = _item_form(folder, similarity, manifest)
@@ -68,7 +64,7 @@ def open_version(folder: Path, manifest: Manifest, lock: ReaderLock, known: Snap
         # Only the removed rows differ. The tables that engines have built do not depend on them.
         return dataclasses.replace(found.segment, is_live=fresh.is_live)
 
-    segments = tuple(_for_each(open_segment, manifest.segments))
+    segments = tuple(open_segment(entry) for entry in manifest.segments)
     num_items = sum(len(segment) if segment.is_live is None else int(segment.is_live.sum()) for segment in segments)
     if num_items != manifest.num_items:
         raise IndexFolderError(
@@ -190,8 +186,3 @@ def _item_form(folder: Path, similarity: Similarity, manifest: Manifest) -> Item
 
 def _bad_segment(folder: Path, name: str, error: Exception) -> IndexFolderError:
     return IndexFolderError(f"segment {name} of {folder} cannot be used ({error}); restore the folder from a copy.")
-
-
-def _for_each(work: Callable[[Given], Done], given: Iterable[Given]) -> list[Done]:
-    with ThreadPoolExecutor(CHECKING_THREADS) as pool:
-        return list(pool.map(work, given))

@@ -1,4 +1,4 @@
-"""The index folder as a whole: it finds versions, opens them, and lets one writer at a time commit."""
+"""The index folder: it finds versions, opens them, and lets one writer at a time commit."""
 
 import contextlib
 import logging

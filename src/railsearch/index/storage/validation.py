@@ -12,9 +12,10 @@ from torch import Tensor
 from railsearch.foundation.inputs import is_finite
 from railsearch.index.corpus import Precision
 from railsearch.index.segment import Segment, lengths
+from railsearch.kernels import for_each_block
 from railsearch.similarity import ItemParts
 
-VALUES_PER_BLOCK = 2**19
+VALUES_PER_BLOCK = 2**17
 """Components that are checked at once: few enough to stay in the cache."""
 ROUNDOFF = 2.0**-22
 """How far a sum of fp32 values may differ from another order of summation, relative to each term, with room."""
@@ -69,22 +70,26 @@ def _check_tensor(name: str, tensor: Tensor, dtype: torch.dtype, shape: tuple[in
 
 def _check_values(segment: Segment, dtype: torch.dtype) -> None:
     """Check that components are finite, and that `longest` and the sums are theirs."""
-    components = segment.parts.components  # (n, Px, d)
-    num_components = components.shape[1]
-    rows_per_block = max(1, VALUES_PER_BLOCK // max(1, components[0].numel() if len(segment) else 1))
-    longest = off = 0.0
-    for first in range(0, len(segment), rows_per_block):
-        block = components[first : first + rows_per_block].to(dtype)  # (b, Px, d)
-        block_longest = float(lengths(block).max())  # NaN and infinity both show in it
-        if not block_longest < torch.inf:
-            raise ValueError("its components have NaN or infinite values")
-        longest = max(longest, block_longest)
-        difference = float(block.sum(dim=1).sub_(segment.sums[first : first + rows_per_block]).abs_().max())
-        if not difference < torch.inf:
-            raise ValueError("its sums have NaN or infinite values")
-        off = max(off, difference)
+    components, sums = segment.parts.components, segment.sums  # (n, Px, d), (n, d)
+    if not len(segment):
+        return
+    found: list[tuple[float, float]] = []  # of each block: the longest component, and how far sums are off
+
+    def check_block(first: int, last: int) -> None:
+        block = components[first:last].to(dtype)  # (b, Px, d)
+        difference = torch.aminmax(block.sum(dim=1).sub_(sums[first:last]))
+        found.append((float(lengths(block).max()), max(-float(difference.min), float(difference.max))))
+
+    rows_per_block = max(1, VALUES_PER_BLOCK // components[0].numel())
+    for_each_block(len(segment), rows_per_block, check_block, device=components.device)
+    # NaN and infinity show in every extreme; a comparison with NaN is false.
+    if not all(longest < torch.inf for longest, _ in found):
+        raise ValueError("its components have NaN or infinite values")
+    if not all(off < torch.inf for _, off in found):
+        raise ValueError("its sums have NaN or infinite values")
+    longest, off = max(longest for longest, _ in found), max(off for _, off in found)
     # Written in fp64 by the same function, so all that may differ is the order of a sum.
     if abs(longest - segment.longest) > 1e-12 * longest:
         raise ValueError(f"its longest component has length {longest} but the manifest says {segment.longest}")
-    if off > num_components**2 * ROUNDOFF * longest:
+    if off > components.shape[1] ** 2 * ROUNDOFF * longest:
         raise ValueError(f"its sums are off by {off}")

@@ -1,4 +1,4 @@
-"""Tensors as files: what safetensors reads, whoever wrote it."""
+"""Tensors as files: safetensors reads ours, and we read those of safetensors."""
 
 from pathlib import Path
 
@@ -11,7 +11,7 @@ from railsearch.index.storage.tensor_files import DTYPES, describe, map_tensors,
 
 @pytest.fixture
 def tensors() -> dict[str, torch.Tensor]:
-    """Every type, odd sizes, nothing at all, and rows that do not lie together."""
+    """Tensors of every type, of odd sizes, without values, and not contiguous."""
     generator = torch.Generator().manual_seed(0)
     tensors = {name: (100 * torch.randn(3, 5, 7, generator=generator)).to(dtype) for name, dtype in DTYPES.items()}
     return tensors | {
