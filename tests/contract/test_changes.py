@@ -245,7 +245,7 @@ BAD = {
     "a column less": ({"metadata": table([1, 2]).drop("year")}, r"has columns title .String. but the index has"),
     "a column more": ({"metadata": table([1, 2]).with_columns(more=1)}, r"more .* but the index has columns"),
     "another type": ({"metadata": table([1, 2]).cast({"year": pl.String})}, r"year .String. but the index has"),
-    "a reserved name": ({"metadata": table([1, 2]).rename({"title": "score"})}, r"column 'score', which results have"),
+    "a reserved name": ({"metadata": table([1, 2]).rename({"title": "score"})}, r"column 'score', which"),
     "no table": ({"metadata": [1, 2]}, r"metadata is a list; give a polars DataFrame"),
 }
 
