@@ -1,4 +1,4 @@
-"""Every strategy against brute force in fp64: certificates hold, exact means exact, filters are kept."""
+"""Every strategy against brute force in fp64: certificates are true, exact means exact, filters are obeyed."""
 
 import pytest
 import torch

@@ -1,4 +1,4 @@
-"""The mixture that training computes by hand is the plain one: the same scores, and autograd's own gradient."""
+"""The fused mixture of training against the plain one: the same scores and the same gradients."""
 
 import pytest
 import torch

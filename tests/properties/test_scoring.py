@@ -1,4 +1,4 @@
-"""Blocked scoring gives the answers of plain scoring, for every block and batch size."""
+"""Blocked scoring returns the scores of plain scoring, for every block and batch size."""
 
 import pytest
 import torch

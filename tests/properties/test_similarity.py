@@ -1,4 +1,4 @@
-"""What must hold of a similarity for any weights and inputs."""
+"""Properties of every similarity, for any weights and inputs."""
 
 import pytest
 import torch

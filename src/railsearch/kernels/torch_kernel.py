@@ -27,7 +27,7 @@ class TorchKernel:
 
     Args:
         similarity: in eval mode.
-        device: where the parts are.
+        device: the device of the parts.
         pairs_per_block: query-item pairs that are scored at once; by default as many as fit the cache.
 
     >>> from railsearch import DotProduct

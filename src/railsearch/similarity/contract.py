@@ -1,4 +1,4 @@
-"""What a similarity must offer so that it can be trained, indexed and searched."""
+"""The contract of a similarity, so that it can be trained, indexed and searched."""
 
 from collections.abc import Iterator, Mapping
 from typing import Protocol, Self, TypeAlias, runtime_checkable
@@ -10,15 +10,15 @@ from railsearch.foundation.errors import InvalidInputError
 from railsearch.similarity.parts import Comparison, ItemParts, QueryParts
 
 ConfigValue: TypeAlias = bool | int | float | str | list[str] | None
-"""What a configuration may hold: values that JSON keeps as they are."""
+"""A value of a configuration; JSON stores it without loss."""
 
 
 @runtime_checkable
 class Similarity(Protocol):
     """Two sides and a join; the item side is computed once and kept.
 
-    The promise that makes search possible: a score is never above the best component score of its pair.
-    A similarity that keeps it says so with `is_certifiable`.
+    The promise that makes search possible: a score is never above the best component score of its query-item pair.
+    A similarity that keeps this promise sets `is_certifiable`.
     """
 
     num_query_components: int
@@ -31,17 +31,17 @@ class Similarity(Protocol):
 
     @property
     def takes_user_ids(self) -> bool:
-        """Whether the query side looks at user ids besides the queries."""
+        """Whether the query side uses user ids besides the queries."""
         ...
 
     @property
     def values_per_pair(self) -> int:
-        """How many values scoring holds for one query and item, so that blocks can be cut to fit the cache."""
+        """Values that scoring holds for one query-item pair; kernels cut blocks to the cache by it."""
         ...
 
     @property
     def config(self) -> dict[str, ConfigValue]:
-        """Keyword arguments that build this similarity anew."""
+        """Keyword arguments that build this similarity again."""
         ...
 
     @property
@@ -71,31 +71,31 @@ class Similarity(Protocol):
         ...
 
     def bounds(self, query_parts: QueryParts, item_parts: ItemParts) -> Tensor:
-        """Give the best component score of every query and item, which no score exceeds: (B, N)."""
+        """Return the best component score (B, N) of every query-item pair, which no score exceeds."""
         ...
 
     def score(self, query_parts: QueryParts, item_parts: ItemParts) -> Tensor:
-        """Score every query with every item: (B, N)."""
+        """Return the scores (B, N) of every query with every item."""
         ...
 
     def score_candidates(self, query_parts: QueryParts, candidate_parts: ItemParts) -> Tensor:
-        """Score each query with its own candidates: (B, C)."""
+        """Return the scores (B, C) of each query with its own candidates."""
         ...
 
     def user_penalty(self, user_ids: Tensor) -> Tensor:
-        """Give the l2 penalty on these users' own weights; zero where there are none."""
+        """Return the l2 penalty on these users' own weights; zero if there are none."""
         ...
 
     def parameters(self) -> Iterator[Parameter]:
-        """Give the weights to train."""
+        """Return the weights to train."""
         ...
 
     def state_dict(self) -> dict[str, Tensor]:
-        """Give every tensor by name."""
+        """Return every tensor by name."""
         ...
 
     def load_state_dict(self, state_dict: Mapping[str, Tensor]) -> object:
-        """Take every tensor by name."""
+        """Load every tensor by name."""
         ...
 
     def train(self, mode: bool = True) -> Self:
@@ -104,7 +104,7 @@ class Similarity(Protocol):
 
 
 def check_similarity(similarity: object) -> None:
-    """Check that the argument is a similarity, and not its class or something else."""
+    """Check that the argument is a similarity, not a class or anything else."""
     if isinstance(similarity, type) or not isinstance(similarity, Similarity):
         given = similarity.__name__ if isinstance(similarity, type) else f"a {type(similarity).__name__}"
         raise InvalidInputError(f"similarity is {given}; give a similarity such as MixtureOfLogits(...).")

@@ -1,4 +1,4 @@
-"""Theorem 1 made runnable: any matrix of scores is a mixture of two matrices of low rank."""
+"""Theorem 1 as code: any matrix of scores is a mixture of two matrices of low rank."""
 
 import math
 from dataclasses import dataclass
@@ -21,7 +21,7 @@ class Decomposition:
     """The largest absolute difference from the matrix that was decomposed."""
 
     def mixture(self) -> Tensor:
-        """The matrix that the two parts make together."""
+        """Return the matrix that the two parts form together."""
         return self.gate_weights * self.first + (1 - self.gate_weights) * self.second  # (n, m)
 
 
@@ -29,12 +29,12 @@ def decompose(matrix: ArrayLike, rank: int, epsilon: float = 1e-6) -> Decomposit
     """Write a matrix as a mixture of two matrices of rank <= `rank`, to within `epsilon` everywhere.
 
     The paper scales the best approximation M of that rank, entry by entry: A = lambda * M, with
-    B1 = min(lambda) * M and B2 = max(lambda) * M mixed so as to give each lambda. That breaks where M has
-    zeros, for no factor makes them something else. Here one of the ranks is spent on a constant that lifts
-    every entry of M well above zero: M = (best approximation of rank d - 1) + c, so that lambda always
-    exists and is small, and rounding stays as small as the entries themselves.
+    B1 = min(lambda) * M and B2 = max(lambda) * M mixed to give each lambda. That fails if M has zeros, because
+    no factor changes them. Here one of the ranks is used for a constant that lifts every entry of M well above
+    zero: M = (best approximation of rank d - 1) + c. So lambda always exists and is small, and rounding is as
+    small as the entries themselves.
 
-    It shows what a mixture can express; it is no way to compress a matrix, for the gate weights are as
+    The decomposition shows what a mixture can express. It does not compress a matrix: the gate weights are as
     large as the matrix itself.
 
     >>> identity = torch.eye(6)                 # rank 6: the truncated products are full of zeros
@@ -58,7 +58,7 @@ def decompose(matrix: ArrayLike, rank: int, epsilon: float = 1e-6) -> Decomposit
     unit = values / scale  # (n, m) entries within -1..1
     whole = _truncate(unit, rank)  # (n, m)
     if float((whole - unit).abs().max()) * scale <= epsilon:
-        # Lemma 1: the rank is enough as it is, and the gate has nothing to choose between.
+        # Lemma 1: the rank is enough, and both matrices are the same.
         return _checked(values, torch.ones_like(unit), whole * scale, whole * scale, epsilon)
 
     lifted = _truncate(unit, rank - 1)  # (n, m)
@@ -71,7 +71,7 @@ def decompose(matrix: ArrayLike, rank: int, epsilon: float = 1e-6) -> Decomposit
 
 
 def _truncate(matrix: Tensor, rank: int) -> Tensor:
-    """The best approximation of that rank."""
+    """Return the best approximation of that rank."""
     left, singular_values, right = torch.linalg.svd(matrix, full_matrices=False)
     product: Tensor = (left[:, :rank] * singular_values[:rank]) @ right[:rank]  # (n, m)
     return product

@@ -1,4 +1,4 @@
-"""The similarity that everyone has today, under the same contract: one component, no gate."""
+"""The dot product and the cosine, under the same contract: one component, no gate."""
 
 from typing import ClassVar
 
@@ -38,7 +38,7 @@ class DotProduct(nn.Module):
 
     @property
     def config(self) -> dict[str, ConfigValue]:
-        """Keyword arguments that build this similarity anew, as it is now."""
+        """Keyword arguments that build this similarity again."""
         return {
             "dim": self.component_dim,
             "cosine": self.is_cosine,
@@ -49,7 +49,7 @@ class DotProduct(nn.Module):
     def query_parts(self, queries: Tensor, *, user_ids: Tensor | None = None) -> QueryParts:
         """Compute the query side."""
         if user_ids is not None:
-            raise InvalidInputError("user_ids was given but a dot product has no user table; leave them out.")
+            raise InvalidInputError("user_ids was given but a dot product has no user table; omit them.")
         check_rows(queries, name="queries", shape=self.query_shape)
         return QueryParts(self._component(queries), None, self._model())
 
@@ -67,19 +67,19 @@ class DotProduct(nn.Module):
         return _single(own_pairs(query_parts.components / self.temperature, candidate_parts.components))
 
     def bounds(self, query_parts: QueryParts, item_parts: ItemParts) -> Tensor:
-        """Give the best component score of every query and item, which no score exceeds."""
+        """Return the best component score of every query-item pair, which no score exceeds."""
         return best_pairs(query_parts.components / self.temperature, item_parts.components)  # (B, N)
 
     def score(self, query_parts: QueryParts, item_parts: ItemParts) -> Tensor:
-        """Score every query with every item."""
+        """Return the scores of every query with every item."""
         return self.compare(query_parts, item_parts).scores  # (B, N)
 
     def score_candidates(self, query_parts: QueryParts, candidate_parts: ItemParts) -> Tensor:
-        """Score each query with its own candidates."""
+        """Return the scores of each query with its own candidates."""
         return self.compare_candidates(query_parts, candidate_parts).scores  # (B, C)
 
     def user_penalty(self, user_ids: Tensor) -> Tensor:
-        """Zero: there are no weights."""
+        """Return zero: there are no weights."""
         return torch.zeros((), device=user_ids.device)
 
     def forward(self, queries: Tensor, items: Tensor) -> Tensor:
@@ -95,6 +95,6 @@ class DotProduct(nn.Module):
 
 
 def _single(component_scores: Tensor) -> Comparison:
-    """A mixture of one: all the weight is on the only pair."""
+    """Return a mixture of one component pair, which has all the weight."""
     weight = torch.ones((), dtype=component_scores.dtype, device=component_scores.device)
     return Comparison(component_scores[..., 0], component_scores, weight.expand_as(component_scores))

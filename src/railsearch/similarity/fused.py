@@ -1,4 +1,4 @@
-"""Mixture and gradient by hand, in fewer passes over memory than autograd takes: where the time of training goes."""
+"""The mixture and its gradient in one function, with fewer passes over memory than autograd: most of training time."""
 
 from typing import Any
 
@@ -10,9 +10,9 @@ from railsearch.similarity.gate import Gate, GateActivation, draw_dropped, drop
 
 
 def fused_mixture(gate: Gate, component_scores: Tensor, query_gate: Tensor | None, item_gate: Tensor | None) -> Tensor:
-    """Scores (B, N) of component scores (B, N, P) under a gate that looks at the pair; the same as the plain way.
+    """Return the scores (B, N) of component scores (B, N, P) under a gate with the pair input, as `Gate` computes them.
 
-    The sides' gates are (B, 1, P) and (N, P) or (B, N, P), each with the other or alone.
+    The gates of the sides are (B, 1, P) and (N, P) or (B, N, P); either may be None.
     """
     assert gate.pair is not None
     dropped = draw_dropped(component_scores, gate.dropout) if gate.training and gate.dropout else None

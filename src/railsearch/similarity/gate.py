@@ -1,4 +1,4 @@
-"""The gate: how much each component pair counts for this query and this item (pi of equation 1)."""
+"""The gate: the weight of each component pair for one query and one item (pi of equation 1)."""
 
 from collections import OrderedDict
 from enum import StrEnum
@@ -10,11 +10,11 @@ from torch import Tensor, nn
 from railsearch.foundation.errors import InvalidInputError
 
 DROPPED = -1e4
-"""A logit whose weight is zero beside any other: those that a gate gives are nowhere near it."""
+"""A logit whose weight is zero beside any other; the logits of a gate are far above it."""
 
 
 class GateInput(StrEnum):
-    """What the gate may look at."""
+    """An input of the gate."""
 
     QUERY = "query"
     ITEM = "item"
@@ -23,7 +23,7 @@ class GateInput(StrEnum):
 
 
 class GateActivation(StrEnum):
-    """What the gate's sum goes through before the softmax."""
+    """The activation of the gate's sum before the softmax."""
 
     SILU = "silu"
     IDENTITY = "identity"
@@ -32,8 +32,8 @@ class GateActivation(StrEnum):
 class Gate(nn.Module):
     """Weights pi = softmax(act(gate_q(q) * gate_x(x) + MLP(l))), which sum to 1 over the P pairs.
 
-    Any of the three inputs may be left out; with none the weights are uniform and the score is the mean
-    component score. The query's and the item's share are computed on their own side, once.
+    Any of the three inputs may be omitted; with none the weights are uniform and the score is the mean
+    component score. The shares of the query and of the item are computed once, on their own sides.
     """
 
     def __init__(
@@ -55,7 +55,7 @@ class Gate(nn.Module):
             return nn.Sequential(
                 OrderedDict(
                     hidden=nn.Linear(input_dim, hidden_dim),
-                    activation=nn.SiLU(inplace=True),  # one write less of the widest layer there is
+                    activation=nn.SiLU(inplace=True),  # saves one write of the widest layer
                     output=nn.Linear(hidden_dim, num_pairs, bias=has_bias),
                 )
             )
@@ -65,17 +65,17 @@ class Gate(nn.Module):
         self.pair = network(num_pairs, has_bias=True) if GateInput.PAIR in inputs else None
 
     def check_sides(self, query_gate: Tensor | None, item_gate: Tensor | None) -> None:
-        """Refuse parts that were made with another gate than this."""
+        """Check that the parts were computed with a gate like this one."""
         for side, network, gate in (("query", self.query, query_gate), ("item", self.item, item_gate)):
             if (network is None) != (gate is None):
                 needs, has = ("no", "one") if network is None else ("a", "none")
                 raise InvalidInputError(
                     f"this similarity has {needs} {side} gate but the {side} parts have {has}; "
-                    "make the parts with this similarity."
+                    "compute the parts with this similarity."
                 )
 
     def forward(self, component_scores: Tensor, query_gate: Tensor | None, item_gate: Tensor | None) -> Tensor:
-        """Weigh the pairs; the sides' gates must broadcast against component_scores (B, N, P)."""
+        """Return the weights of component pairs; the sides' gates must broadcast to component_scores (B, N, P)."""
         self.check_sides(query_gate, item_gate)
         logits = torch.zeros_like(component_scores) if self.pair is None else self.pair(component_scores)  # (B, N, P)
         if query_gate is not None and item_gate is not None:
@@ -92,15 +92,15 @@ class Gate(nn.Module):
 
 
 def draw_dropped(like: Tensor, rate: float) -> Tensor:
-    """Say at random which values are dropped; 16 random bits each, which four at a time are quick to draw."""
+    """Choose at random which values are dropped, from 16 random bits each; four values share one fast draw."""
     bits = torch.empty((like.numel() + 3) // 4, dtype=torch.int64, device=like.device).random_(-(2**63), None)
     threshold = min(round(rate * 2**16), 2**16 - 1) - 2**15
     return (bits.view(torch.int16)[: like.numel()] < threshold).view(like.shape)
 
 
 def drop(logits: Tensor, is_dropped: Tensor) -> Tensor:
-    """Drop pairs before the softmax, in place: the weights of the rest then sum to 1 as they should.
+    """Drop component pairs before the softmax, in place, so that the weights of the rest sum to 1.
 
-    It is what dropping weights and scaling the rest up would give. Where all pairs are dropped all count the same.
+    Dropping weights and scaling the rest up would give the same. If all pairs are dropped, all have the same weight.
     """
     return logits.masked_fill_(is_dropped, DROPPED)

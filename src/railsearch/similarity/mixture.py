@@ -31,13 +31,13 @@ class MixtureOfLogits(nn.Module):
     """phi(q, x) = sum over pairs p = (i, j) of pi_p(q, x) * <f_i(q), g_j(x)> / temperature.
 
     A query has Pq components f_i and an item Px components g_j, all of length 1. Their P = Pq * Px dot
-    products are weighed by a gate pi that looks at the query, at the item and at the dot products
-    themselves. As the weights sum to 1, phi is never above the best of the dot products.
+    products are weighted by a gate pi that depends on the query, the item and the dot products themselves. The
+    weights sum to 1, so phi is never above the best of the dot products.
 
     Args:
         query_dim: size of a query embedding; not used when query components are ready.
         item_dim: size of an item embedding; not used when item components are ready.
-        num_query_components: Pq, the user component included where there is one.
+        num_query_components: Pq, including the user component if there is one.
         num_item_components: Px.
         component_dim: d, the size of one component.
         temperature: divides every dot product; smaller makes scores and gate sharper.
@@ -47,7 +47,7 @@ class MixtureOfLogits(nn.Module):
         item_dropout: share of item embedding values dropped while training.
         gate_inputs: what the gate looks at, any of query, item, pair; none makes it uniform.
         gate_dim: hidden size of the gate's networks.
-        gate_activation: silu or identity before the softmax. By default identity where the gate sees the
+        gate_activation: silu or identity before the softmax. By default identity if the gate sees the
             pair alone (the paper's text models), silu otherwise (its recommenders).
         gate_dropout: share of gate weights dropped while training; the rest is scaled to sum to 1.
         user_table_size: rows of a table of user components, the last of the Pq; None for no such table.
@@ -145,7 +145,7 @@ class MixtureOfLogits(nn.Module):
 
     @property
     def config(self) -> dict[str, ConfigValue]:
-        """Keyword arguments that build this similarity anew, as it is now."""
+        """Keyword arguments that build this similarity again."""
         return {
             "query_dim": None if self.query_projection is Projection.READY else self.query_shape[0],
             "item_dim": None if self.item_projection is Projection.READY else self.item_shape[0],
@@ -173,18 +173,18 @@ class MixtureOfLogits(nn.Module):
 
     @property
     def values_per_pair(self) -> int:
-        """How many values scoring holds for one query and item: the pairs, or the gate's hidden layer."""
+        """Values that scoring holds for one query-item pair: the component pairs, or the gate's hidden layer."""
         num_pairs = self.num_query_components * self.num_item_components
         return max(num_pairs, self.gate_dim) if GateInput.PAIR in self.gate_inputs else num_pairs
 
     def reset_parameters(self, generator: Generator | None = None) -> None:
-        """Give all weights their first values anew, from the generator if one is given."""
+        """Initialize all weights again, from the generator if one is given."""
         initialize(self, generator)
         if self.user_table is not None:
             self.user_table.initialize(generator)
 
     def query_parts(self, queries: Tensor, *, user_ids: Tensor | None = None) -> QueryParts:
-        """Compute the query side; users that are not known have a negative id, or none at all."""
+        """Compute the query side; unknown users have a negative id, or no id."""
         check_rows(queries, name="queries", shape=self.query_shape)
         components = self.query_network(queries).view(-1, self.num_projected, self.component_dim)  # (B, Pq, d)
         if self.user_table is not None:
@@ -193,7 +193,7 @@ class MixtureOfLogits(nn.Module):
             own = self.user_table(as_user_ids(user_ids, count=len(queries)))[:, None]  # (B, 1, d)
             components = torch.cat([components, own], dim=1)  # (B, Pq, d)
         elif user_ids is not None:
-            raise InvalidInputError("user_ids was given but user_table_size is None; set it or leave ids out.")
+            raise InvalidInputError("user_ids was given but user_table_size is None; set it or omit the ids.")
         gate = None if self.gate.query is None else self.gate.query(queries.flatten(1))  # (B, P)
         return QueryParts(self._normalize(components), gate, self._model())
 
@@ -215,18 +215,18 @@ class MixtureOfLogits(nn.Module):
         return self._mix(component_scores, query_parts.gate, candidate_parts.gate)
 
     def bounds(self, query_parts: QueryParts, item_parts: ItemParts) -> Tensor:
-        """Give the best component score of every query and item, which no score exceeds."""
+        """Return the best component score of every query-item pair, which no score exceeds."""
         return best_pairs(query_parts.components / self.temperature, item_parts.components)  # (B, N)
 
     def score(self, query_parts: QueryParts, item_parts: ItemParts) -> Tensor:
-        """Score every query with every item."""
+        """Return the scores of every query with every item."""
         if self._is_training_pairs():
             component_scores = all_pairs(query_parts.components / self.temperature, item_parts.components)
             return self._mix_quickly(component_scores, query_parts.gate, item_parts.gate)  # (B, N)
         return self.compare(query_parts, item_parts).scores  # (B, N)
 
     def score_candidates(self, query_parts: QueryParts, candidate_parts: ItemParts) -> Tensor:
-        """Score each query with its own candidates."""
+        """Return the scores of each query with its own candidates."""
         if self._is_training_pairs():
             component_scores = own_pairs(query_parts.components / self.temperature, candidate_parts.components)
             return self._mix_quickly(component_scores, query_parts.gate, candidate_parts.gate)  # (B, C)
@@ -237,20 +237,20 @@ class MixtureOfLogits(nn.Module):
         return self.score(self.query_parts(queries, user_ids=user_ids), self.item_parts(items))  # (B, N)
 
     def user_penalty(self, user_ids: Tensor) -> Tensor:
-        """Mean squared length of these users' rows; zero where there is no user table."""
+        """Return the mean squared length of these users' rows; zero if there is no user table."""
         if self.user_table is None:
             return torch.zeros((), device=user_ids.device)
         return self.user_table.penalty(user_ids)
 
     def _model(self) -> str | None:
-        """What parts are marked with: nothing while training, when weights change and dropout is on."""
+        """Return the fingerprint for parts; None while training, when weights change and dropout is on."""
         return None if self.training else remembered_fingerprint(self, self.kind, self.config)
 
     def _normalize(self, components: Tensor) -> Tensor:
         return F.normalize(components, dim=-1, eps=self.epsilon)
 
     def _is_training_pairs(self) -> bool:
-        """Whether gradients are to come of it, and the gate has the network that most of the time goes to."""
+        """Return whether gradients are needed and the gate has a pair network, which takes most of the time."""
         return self.training and torch.is_grad_enabled() and self.gate.pair is not None
 
     def _mix_quickly(self, component_scores: Tensor, query_gate: Tensor | None, item_gate: Tensor | None) -> Tensor:
@@ -266,7 +266,7 @@ class MixtureOfLogits(nn.Module):
 
 
 def _input_shape(side: str, projection: Projection, dim: int | None, ready_shape: tuple[int, int]) -> tuple[int, ...]:
-    """Shape of one row of a side's input: (D,) for an embedding, (components, d) when they are ready."""
+    """Return the shape of one row of a side's input: (D,) for an embedding, (components, d) if they are ready."""
     if projection is Projection.READY:
         return ready_shape
     return (check_count(dim, name=f"{side}_dim"),)

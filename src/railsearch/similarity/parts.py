@@ -1,4 +1,4 @@
-"""The two sides of a similarity, each computed once, and what joining them gives."""
+"""The two sides of a similarity, each computed once, and the result of joining them."""
 
 from dataclasses import dataclass
 
@@ -8,12 +8,12 @@ from torch import Tensor
 
 @dataclass(frozen=True, slots=True, eq=False)
 class QueryParts:
-    """All that scoring needs to know of a batch of queries."""
+    """The query side: everything that scoring needs from a batch of queries."""
 
     components: Tensor  # (B, Pq, d)
     gate: Tensor | None  # (B, P)
     model: str | None = None
-    """Fingerprint of the model that made them, where that is known; an index refuses those of another."""
+    """Fingerprint of the model that computed them, if it is known; an index refuses parts of another model."""
 
     def __len__(self) -> int:
         return self.components.shape[0]
@@ -25,16 +25,16 @@ class QueryParts:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class ItemParts:
-    """All that scoring needs to know of items; computed once, when they are indexed.
+    """The item side: everything that scoring needs from items; computed once, when they are indexed.
 
-    Indexing with a (B, C) tensor of rows gives each of B queries its own C candidates:
+    Indexing with a (B, C) tensor of rows returns the C candidates of each of B queries:
     components (B, C, Px, d) and gate (B, C, P).
     """
 
     components: Tensor  # (N, Px, d)
     gate: Tensor | None  # (N, P)
     model: str | None = None
-    """Fingerprint of the model that made them, where that is known; an index refuses those of another."""
+    """Fingerprint of the model that computed them, if it is known; an index refuses parts of another model."""
 
     def __len__(self) -> int:
         return self.components.shape[0]
@@ -44,13 +44,13 @@ class ItemParts:
         return ItemParts(_take(self.components, rows), gate, self.model)
 
     def to(self, dtype: torch.dtype) -> "ItemParts":
-        """Give the same parts in another precision."""
+        """Return the same parts in another precision."""
         return ItemParts(self.components.to(dtype), None if self.gate is None else self.gate.to(dtype), self.model)
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Comparison:
-    """Scores of pairs, and the mixture that they are made of: scores = (gate_weights * component_scores).sum(-1)."""
+    """Scores of query-item pairs and their mixture: scores = (gate_weights * component_scores).sum(-1)."""
 
     scores: Tensor  # (B, N)
     component_scores: Tensor  # (B, N, P)
@@ -60,12 +60,12 @@ class Comparison:
 def _take(part: Tensor, rows: slice | Tensor) -> Tensor:
     if isinstance(rows, slice):
         return part[rows]
-    # Three times as fast as part[rows], which the scoring of candidates spends much of its time on.
+    # Three times as fast as part[rows], on which the scoring of candidates would spend much of its time.
     return part.index_select(0, rows.flatten()).view(*rows.shape, *part.shape[1:])
 
 
 def all_pairs(query_components: Tensor, item_components: Tensor) -> Tensor:
-    """Dot products of every query component with every component of every item; pair p = i * Px + j."""
+    """Return the dot products (B, N, P) of all component pairs of every query and item; pair p = i * Px + j."""
     num_queries, num_query_components, dim = query_components.shape
     num_items, num_item_components, _ = item_components.shape
     products = query_components.reshape(-1, dim) @ item_components.reshape(-1, dim).T  # (B * Pq, N * Px)
@@ -74,7 +74,7 @@ def all_pairs(query_components: Tensor, item_components: Tensor) -> Tensor:
 
 
 def best_pairs(query_components: Tensor, item_components: Tensor) -> Tensor:
-    """The best dot product of any query component with any component of an item, for every query and item."""
+    """Return the best dot product (B, N) of any component pair, for every query and item."""
     num_queries, num_query_components, dim = query_components.shape
     num_items, num_item_components, _ = item_components.shape
     products = query_components.reshape(-1, dim) @ item_components.reshape(-1, dim).T  # (B * Pq, N * Px)
@@ -84,7 +84,7 @@ def best_pairs(query_components: Tensor, item_components: Tensor) -> Tensor:
 
 
 def own_pairs(query_components: Tensor, candidate_components: Tensor) -> Tensor:
-    """Dot products of every query component with every component of that query's own candidates."""
+    """Return the dot products (B, C, P) of all component pairs of each query and its own candidates."""
     num_queries, num_candidates, num_item_components, _ = candidate_components.shape
     num_query_components = query_components.shape[1]
     products = torch.bmm(query_components, candidate_components.flatten(1, 2).transpose(1, 2))  # (B, Pq, C * Px)

@@ -1,4 +1,4 @@
-"""From one embedding to several components: Linear, SwiGLU or GeGLU (FACTS section 1)."""
+"""From one embedding to several components: Linear, SwiGLU or GeGLU."""
 
 from collections import OrderedDict
 from enum import StrEnum
@@ -7,13 +7,13 @@ from torch import Generator, Tensor, nn
 
 
 class Projection(StrEnum):
-    """How a side's components come from its input."""
+    """The network that computes components from the input of a side."""
 
     LINEAR = "linear"
     SWIGLU = "swiglu"
     GEGLU = "geglu"
     READY = "ready"
-    """The input already is the components; there is nothing to project."""
+    """No network: the input already holds the components."""
 
 
 class GatedLinearUnit(nn.Module):
@@ -25,7 +25,7 @@ class GatedLinearUnit(nn.Module):
         self.hidden = nn.Linear(input_dim, 2 * hidden_dim)
 
     def forward(self, inputs: Tensor) -> Tensor:
-        """Give (..., hidden_dim) for (..., input_dim)."""
+        """Map (..., input_dim) to (..., hidden_dim)."""
         activated, linear = self.hidden(inputs).chunk(2, dim=-1)  # (..., H) each
         unit: Tensor = self.activation(activated) * linear  # (..., H)
         return unit
@@ -34,7 +34,7 @@ class GatedLinearUnit(nn.Module):
 def build_projection(
     projection: Projection, *, input_dim: int, hidden_dim: int, output_dim: int, dropout: float
 ) -> nn.Sequential:
-    """Build the network that maps (..., input_dim) to (..., output_dim); empty where the input is ready."""
+    """Build the network that maps (..., input_dim) to (..., output_dim); empty if the input is ready."""
     if projection is Projection.READY:
         return nn.Sequential()
     layers: OrderedDict[str, nn.Module] = OrderedDict(dropout=nn.Dropout(dropout))
@@ -47,7 +47,7 @@ def build_projection(
 
 
 def initialize(network: nn.Module, generator: Generator | None) -> None:
-    """Give all layers their first weights: xavier for Linear, normal(0, 0.02) inside a gated unit."""
+    """Initialize all layers: xavier for Linear, normal(0, 0.02) inside a gated unit."""
     for module in network.modules():
         if isinstance(module, nn.Linear):
             nn.init.xavier_uniform_(module.weight, generator=generator)

@@ -1,14 +1,14 @@
-"""A query component that belongs to the user alone: one learned row a user id, hashed into a table."""
+"""A query component of the user: one learned row for each user id, hashed into a table."""
 
 import torch
 from torch import Generator, Tensor, nn
 
 NO_USER = -1
-"""Any negative user id means a user that is not known: its component is zero and scores zero."""
+"""A negative user id stands for an unknown user, whose component is zero and scores zero."""
 
 
 class UserTable(nn.Module):
-    """Looks up row `user_id mod size + 1`; row 0 is for users that are not known and stays zero."""
+    """A table with row `user_id mod size + 1` for each user; row 0 is for unknown users and stays zero."""
 
     def __init__(self, *, size: int, dim: int, dropout: float) -> None:
         super().__init__()
@@ -17,16 +17,16 @@ class UserTable(nn.Module):
         self.dropout = nn.Dropout(dropout)
 
     def forward(self, user_ids: Tensor) -> Tensor:
-        """Give one component (B, d) for each user id (B,)."""
+        """Return one component (B, d) for each user id (B,)."""
         rows: Tensor = self.dropout(self._look_up(user_ids))  # (B, d)
         return rows
 
     def penalty(self, user_ids: Tensor) -> Tensor:
-        """Mean squared length of the rows that were looked up, to be added to a training loss."""
+        """Return the mean squared length of these users' rows, to be added to a training loss."""
         return self._look_up(user_ids).square().sum(dim=-1).mean()  # ()
 
     def initialize(self, generator: Generator | None) -> None:
-        """Give the table its first weights."""
+        """Initialize the table."""
         nn.init.normal_(self.rows.weight, std=0.02, generator=generator)
         with torch.no_grad():
             self.rows.weight[0].zero_()

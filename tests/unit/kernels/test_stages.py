@@ -1,4 +1,4 @@
-"""The stopwatch: the outermost stage owns the time, and nothing is measured while none runs."""
+"""The stopwatch: the outermost stage owns the time, and nothing is measured unless a stopwatch runs."""
 
 import pytest
 import torch
