@@ -18,8 +18,8 @@ Keywords may be written in lower case. Dates and times are compared with text: `
 
 A comparison with a missing value is neither true nor false, as in SQL, and matches nothing; NaN counts as missing in
 comparisons. Integers are compared exactly; numbers that are compared with a column of floats are rounded to its
-precision. A condition has at most 4,096 bytes, 64 tests and 16 levels of parentheses, and 24 wildcards
-within its LIKE patterns, so that a condition from a stranger is read and evaluated quickly. It calls no function and opens no file.
+precision. A condition has at most 4,096 bytes, 64 tests, 16 levels of parentheses, and 24 wildcards within its LIKE
+patterns, so that a condition from a stranger is read and evaluated quickly. It calls no function and opens no file.
 """
 
 from railsearch.index.conditions.expressions import compile_condition
