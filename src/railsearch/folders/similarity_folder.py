@@ -15,8 +15,6 @@ from railsearch.foundation.inputs import as_path
 from railsearch.similarity.contract import Similarity
 from railsearch.similarity.registry import build_similarity, fingerprint, is_registered, kind_of, registered_kinds
 
-__all__ = ["FORMAT", "fingerprint", "load_similarity", "save_similarity"]
-
 FORMAT = FolderFormat(
     "railsearch.similarity", 2, noun="similarity", writer="save_similarity", files=frozenset({WEIGHTS_FILE})
 )

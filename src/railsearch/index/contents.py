@@ -9,7 +9,6 @@ from pathlib import Path
 
 import torch
 
-from railsearch.folders.similarity_folder import fingerprint
 from railsearch.foundation.errors import IndexFolderError, InvalidInputError, RailsearchError, StorageError
 from railsearch.foundation.files import new_folder
 from railsearch.foundation.inputs import ArrayLike, as_integers
@@ -22,7 +21,7 @@ from railsearch.index.engines import Engine, ensure_available
 from railsearch.index.metadata import fit_columns
 from railsearch.index.segment import Segment
 from railsearch.index.storage import Snapshot, Store
-from railsearch.similarity import Similarity, check_similarity
+from railsearch.similarity import Similarity, check_similarity, fingerprint
 
 
 class Contents:

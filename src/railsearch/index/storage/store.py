@@ -6,7 +6,7 @@ import uuid
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 
-from railsearch.folders.similarity_folder import fingerprint, save_similarity
+from railsearch.folders import save_similarity
 from railsearch.foundation.errors import IndexFolderError
 from railsearch.foundation.files import describe
 from railsearch.index.storage.cleanup import clean_up
@@ -24,7 +24,7 @@ from railsearch.index.storage.places import (
 from railsearch.index.storage.reading import SIMILARITY, Snapshot, check_sizes, open_version, unreadable
 from railsearch.index.storage.verification import Verification, check_unique, verify_versions
 from railsearch.index.storage.writer import Writer, storage_errors
-from railsearch.similarity import Similarity
+from railsearch.similarity import Similarity, fingerprint
 
 logger = logging.getLogger(__name__)
 
