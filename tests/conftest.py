@@ -1,5 +1,6 @@
 """Fixtures and settings that every kind of test shares."""
 
+import gc
 import os
 from collections.abc import Iterator
 
@@ -25,6 +26,12 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     for item in items:
         if getattr(getattr(item, "obj", None), "is_hypothesis_test", False):
             item.add_marker(pytest.mark.deep)
+
+
+def pytest_collection_finish() -> None:
+    """Exempt modules and tests from garbage collection, which otherwise walks them during every test."""
+    gc.collect()
+    gc.freeze()
 
 
 @pytest.fixture(autouse=True)

@@ -97,7 +97,7 @@ def test_batches_are_let_go_of(tmp_path: Path) -> None:
 
     def tracked() -> Iterator[ItemBatch]:
         nonlocal most_alive
-        for _ in range(20):
+        for _ in range(6):
             array = np.random.default_rng(0).normal(size=(100, 4)).astype(np.float32)
             alive.append(weakref.ref(array))
             yield ItemBatch(array)
