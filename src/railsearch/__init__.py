@@ -17,12 +17,6 @@ from railsearch.similarity import DotProduct, MixtureOfLogits, fingerprint, regi
 from railsearch.text_retriever import TextRetriever
 from railsearch.training import fit_similarity
 
-# Names that have moved to railsearch.errors, railsearch.recipes, railsearch.similarity and railsearch.foundation.
-from railsearch.errors import *  # noqa: F403  # isort: skip
-from railsearch.recipes import *  # noqa: F403  # isort: skip
-from railsearch.foundation import metrics  # noqa: F401  # isort: skip
-from railsearch.similarity import decompose, load_balance_loss  # noqa: F401  # isort: skip
-
 __version__ = "0.1.0"
 
 __all__ = [
