@@ -83,7 +83,8 @@ class FolderFormat:
         known = {self.config_file, *self.files, *self.free, *self.inner}
         if {entry.name for entry in folder.iterdir()} - known:
             return False
-        listed = _read_json(folder, self.config_file).get("files", {})
+        stated = _read_json(folder, self.config_file).get("files")
+        listed = stated if isinstance(stated, dict) else {}
         if any("/" in name and name not in listed for name in list_files(folder, self.files)):
             return False
         return all(inner.is_alone_in(folder / name) for name, inner in self.inner.items() if (folder / name).exists())

@@ -116,6 +116,13 @@ def test_a_folder_of_ours_is_replaced_if_asked(folder: Path) -> None:
     check_target(OUTER, folder, overwrite=True)  # damaged, but ours
 
 
+@pytest.mark.parametrize("files", [None, 5, [], "words/list.txt"])
+def test_a_folder_whose_list_of_files_is_damaged_is_not_replaced(folder: Path, files: object) -> None:
+    OUTER.write(folder, {**OUTER.read(folder), "files": files})
+    with pytest.raises(InvalidInputError, match="will not be replaced"):
+        check_target(OUTER, folder, overwrite=True)  # nobody knows whose words/list.txt it is
+
+
 @pytest.mark.parametrize("place", ["notes.txt", "words/notes.txt", "inner/notes.txt"])
 def test_a_folder_with_other_files_is_not_replaced(folder: Path, place: str) -> None:
     (folder / place).write_text("mine")

@@ -149,6 +149,7 @@ def test_the_last_change_counts() -> None:
     ("text", "message"),
     [
         ("[trainin]\nepochs = 3", "trainin is not a setting; known are: data, encoder, similarity, split, training"),
+        ("[self]\nepochs = 3", "self is not a setting; known are: data, encoder"),
         ("epochs = 3", "epochs is not a setting; known are: data, encoder"),
         ("[training]\nepoch = 3", "training: epoch is not a setting; known are: balance_weight, batch_size, betas"),
         ("[split]\nvalidation = true", "split: validation is not a setting; known are: has_validation"),
