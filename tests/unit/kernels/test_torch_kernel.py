@@ -116,7 +116,7 @@ class CountingKernel:
         (Average(20), {"score_candidates"}),
         (Combined(3, 20), {"score_candidates"}),
     ],
-    ids=str,
+    ids=lambda value: "+".join(sorted(value)) if isinstance(value, set) else str(value),
 )
 def test_another_kernel_takes_the_place_of_torch(
     strategy: Strategy, used: set[str], monkeypatch: pytest.MonkeyPatch
