@@ -1,21 +1,25 @@
 """railsearch: retrieval with learned similarities, with a certificate of how good each answer is.
 
 The names here are enough for most programs. The rest is in `railsearch.errors`, `railsearch.recipes` (settings of
-models and training), `railsearch.data`, `railsearch.encoders`, `railsearch.similarity` (the contract of a similarity),
-`railsearch.evaluation`, `railsearch.benchmark` and `railsearch.testing`.
+models and training), `railsearch.data`, `railsearch.encoders`, `railsearch.models`, `railsearch.similarity` (the
+contract of a similarity), `railsearch.evaluation`, `railsearch.benchmark` and `railsearch.testing`.
 """
 
-from railsearch import benchmark, data, encoders, errors, evaluation, recipes
-from railsearch.errors import RailsearchError
-from railsearch.folders import load_similarity, save_similarity
-from railsearch.foundation.results import Explanation, ItemBatch, SearchResult
-from railsearch.index import Adaptive, Average, BruteForce, Combined, Faiss, Flat, Index, PerComponent, TwoPass
-from railsearch.loading import load
-from railsearch.recipes import Recipe, TextRecipe, read_recipe
-from railsearch.recommender import Recommender
-from railsearch.similarity import DotProduct, MixtureOfLogits, fingerprint, register_similarity
-from railsearch.text_retriever import TextRetriever
-from railsearch.training import fit_similarity
+import importlib
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from railsearch import benchmark, data, encoders, errors, evaluation, models, recipes, similarity, testing
+    from railsearch.errors import RailsearchError
+    from railsearch.folders import load_similarity, save_similarity
+    from railsearch.foundation.results import Explanation, ItemBatch, SearchResult
+    from railsearch.index import Adaptive, Average, BruteForce, Combined, Faiss, Flat, Index, PerComponent, TwoPass
+    from railsearch.loading import load
+    from railsearch.recipes import Recipe, TextRecipe, read_recipe
+    from railsearch.recommender import Recommender
+    from railsearch.similarity import DotProduct, MixtureOfLogits, fingerprint, register_similarity
+    from railsearch.text_retriever import TextRetriever
+    from railsearch.training import fit_similarity
 
 __version__ = "0.1.0"
 
@@ -48,8 +52,43 @@ __all__ = [
     "fit_similarity",
     "load",
     "load_similarity",
+    "models",
     "read_recipe",
     "recipes",
     "register_similarity",
     "save_similarity",
+    "similarity",
+    "testing",
 ]
+
+_NAMES = {
+    "errors": ("RailsearchError",),
+    "folders": ("load_similarity", "save_similarity"),
+    "foundation.results": ("Explanation", "ItemBatch", "SearchResult"),
+    "index": (
+        "Adaptive", "Average", "BruteForce", "Combined", "Faiss", "Flat", "Index", "PerComponent", "TwoPass",
+    ),
+    "loading": ("load",),
+    "recipes": ("Recipe", "TextRecipe", "read_recipe"),
+    "recommender": ("Recommender",),
+    "similarity": ("DotProduct", "MixtureOfLogits", "fingerprint", "register_similarity"),
+    "text_retriever": ("TextRetriever",),
+    "training": ("fit_similarity",),
+}  # fmt: skip
+"""Module of each name. A name is imported when it is first used, so that `import railsearch` takes no time."""
+_MODULES = {name: module for module, names in _NAMES.items() for name in names}
+
+if not TYPE_CHECKING:  # type checkers see the imports above
+
+    def __getattr__(name: str) -> object:
+        if name not in __all__:
+            raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+        if name in _MODULES:
+            value = getattr(importlib.import_module(f"{__name__}.{_MODULES[name]}"), name)
+        else:
+            value = importlib.import_module(f"{__name__}.{name}")
+        globals()[name] = value
+        return value
+
+    def __dir__() -> list[str]:
+        return sorted({*globals(), *__all__})

@@ -30,6 +30,21 @@ def test_public_names_are_complete_sorted_and_real() -> None:
         assert name in names
 
 
+def test_type_checkers_see_the_names_that_programs_see() -> None:
+    tree = ast.parse(Path(railsearch.__file__).read_text())
+    imports = [node for node in ast.walk(tree) if isinstance(node, ast.ImportFrom) and node.module != "typing"]
+    seen = {
+        alias.name: getattr(importlib.import_module(str(each.module)), alias.name)
+        for each in imports
+        for alias in each.names
+    }
+    assert sorted(seen) == sorted(railsearch.__all__)
+    assert all(getattr(railsearch, name) is value for name, value in seen.items())
+    assert set(railsearch.__all__) <= set(dir(railsearch))
+    with pytest.raises(AttributeError, match="no attribute 'Indx'"):
+        railsearch.Indx  # noqa: B018
+
+
 def test_public_names_are_documented() -> None:
     for name in railsearch.__all__:
         assert getattr(railsearch, name).__doc__, name
@@ -43,7 +58,8 @@ def test_version_is_stated_once() -> None:
 
 def test_import_is_quiet_and_lean() -> None:
     code = (
-        "import sys, logging, torch; state = torch.get_rng_state(); import railsearch;"
+        "import sys, logging, railsearch; assert 'torch' not in sys.modules;"
+        "import torch; state = torch.get_rng_state(); from railsearch import *;"
         "assert not logging.getLogger().handlers;"
         "assert torch.equal(state, torch.get_rng_state());"
         "assert not torch.cuda.is_initialized();"

@@ -17,6 +17,7 @@ def relative_hit_rates(scores: Tensor, true_scores: Tensor) -> dict[int, float]:
         scores: (B, k) scores of the items found, best first.
         true_scores: (B, k) scores of the true best items, best first.
 
+    >>> import torch
     >>> relative_hit_rates(torch.tensor([[9.0, 7.0, 6.0, 5.0, 4.0]]), torch.tensor([[9.0, 8.0, 7.0, 6.0, 5.0]]))
     {1: 1.0, 5: 0.8}
     """

@@ -32,6 +32,7 @@ class Index:
     answer. With a path it is a folder on disk, and every change is a commit: it is durable once the call returns, and
     if the process is killed before that, the previous version is there.
 
+    >>> import torch
     >>> from railsearch import DotProduct
     >>> index = Index.build(DotProduct(dim=2), torch.tensor([[1.0, 0.0], [0.0, 1.0]]), ids=[10, 20])
     >>> scores, ids = index.search(torch.tensor([[0.2, 0.9]]), k=1)
