@@ -342,11 +342,11 @@ def test_parts_of_another_model_are_refused_even_where_they_would_fit(
     index = Index.build(mol, items)
     assert torch.equal(index.search(mol.query_parts(queries), 3).ids, index.search(queries, 3).ids)
     names = f"{fingerprint(other)} but this index was built with {fingerprint(mol)}"
-    with pytest.raises(FingerprintError, match=f"the query parts were made by model {names}"):
+    with pytest.raises(FingerprintError, match=f"the query parts were computed by model {names}"):
         index.search(other.query_parts(queries), 3)
-    with pytest.raises(FingerprintError, match=f"the item parts were made by model {names}"):
+    with pytest.raises(FingerprintError, match=f"the item parts were computed by model {names}"):
         index.add(other.item_parts(items))
-    with pytest.raises(FingerprintError, match="the item parts were made by model"):
+    with pytest.raises(FingerprintError, match="the item parts were computed by model"):
         Index.build(mol, other.item_parts(items)[:5])
 
 

@@ -124,7 +124,7 @@ def test_batches_bring_columns(tmp_path: Path, table: pl.DataFrame) -> None:
     [
         ("yeer > 1", "there is no column 'yeer'; columns are: title, year, item"),
         ("year >", "expected a column or a value, but found the end"),
-        ("MAX(year) > 3", "MAX is called, but a condition calls no function"),
+        ("MAX(year) > 3", "MAX is called, but a condition cannot call functions"),
         (pl.col("year"), "returns 60 values of Int64; write a condition"),
         (pl.col("year").max(), "returns 1 values of Int64"),
         (pl.col("title") > 3, "cannot be evaluated"),

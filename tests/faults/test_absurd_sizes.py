@@ -108,7 +108,7 @@ def test_weights_are_not_trusted_either(tmp_path: Path) -> None:
     similarity_folder.FORMAT.write(
         tmp_path / "model", {k: v for k, v in similarity_folder.FORMAT.read(tmp_path / "model").items() if k != "files"}
     )
-    with pytest.raises(ModelFolderError, match="no safetensors file"):
+    with pytest.raises(ModelFolderError, match="not a safetensors file"):
         load_similarity(tmp_path / "model")
     with pytest.raises(safetensors.SafetensorError):
         safetensors.torch.load_file(file)

@@ -90,7 +90,7 @@ def test_full_at_every_write_of_a_change(folder: Path, tmp_path: Path, change: C
             else:
                 assert str(target) in message
                 assert "free some space" in message
-                assert "The version before is unchanged" in message
+                assert "The previous version is unchanged" in message
                 assert index.version == 1
                 assert stray_files(target) == []  # what was written for nothing takes no room
             assert read_content(index) == (change.applied(expected) if is_done else expected)

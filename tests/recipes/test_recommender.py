@@ -351,7 +351,7 @@ def test_the_same_recipe_gives_the_same_model() -> None:
 
 
 def test_fit_refuses_what_it_cannot_train_on() -> None:
-    with pytest.raises(InvalidInputError, match="a table is a list; give a table that speaks Arrow"):
+    with pytest.raises(InvalidInputError, match="a table is a list; give a table with an Arrow interface"):
         Recommender.fit([[1, 2, 3]])
     with pytest.raises(InvalidInputError, match="no user has more than 2 events"):
         Recommender.fit(random_walks(lengths=(1, 2)))

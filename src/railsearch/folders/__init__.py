@@ -1,4 +1,4 @@
-"""One way to write and to prove a folder: sealed config, checksums, replace-or-refuse rule, model cards, openers."""
+"""Folders that railsearch writes and checks: sealed config, checksums, replace-or-refuse rule, model cards, openers."""
 
 from railsearch.folders.card import ModelCard
 from railsearch.folders.opening import format_of, open_folder, register_opener

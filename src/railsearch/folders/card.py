@@ -1,4 +1,4 @@
-"""The model card: what a model was trained on and how, and how good it was by which protocol."""
+"""The model card: training data, settings, quality, and the protocol by which the quality was measured."""
 
 import platform
 from collections.abc import Mapping
@@ -35,11 +35,11 @@ class ModelCard:
     seed: int
     seconds: float
     tested_on: str | None = None
-    """Digest of the test queries, which identifies them; None if the data itself says which they are."""
+    """Digest of the test queries, which identifies them; None if the data itself defines them."""
     versions: dict[str, str] = field(default_factory=current_versions)
 
     def to_markdown(self, recipe: Config) -> str:
-        """Return the card as people read it."""
+        """Return the card as Markdown text."""
         settings = "\n".join(
             f"- {section}: " + ", ".join(f"{name} {value}" for name, value in values.items())
             for section, values in recipe.model_dump(mode="json").items()

@@ -1,4 +1,4 @@
-"""The one checksum rule for the files of a folder: regular files only, the size first, then xxh3 over every byte."""
+"""Checksums of the files of a folder: regular files only; the size is checked first, then xxh3 over every byte."""
 
 import os
 from collections.abc import Iterable
@@ -30,7 +30,7 @@ def list_files(folder: Path, tops: Iterable[str]) -> list[str]:
 
 
 def check_file(folder: Path, name: str, entry: FileEntry, *, error: type[RailsearchError], remedy: str) -> None:
-    """Check size and checksum of a file inside a folder; refuse another file with the given error."""
+    """Check size and checksum of a file inside a folder; raise the given error if they differ."""
     try:
         found = describe_inside(folder, name, expected_size=entry.size)
     except OSError as cause:
@@ -39,7 +39,7 @@ def check_file(folder: Path, name: str, entry: FileEntry, *, error: type[Railsea
 
 
 def read_checked(folder: Path, name: str, entry: FileEntry, *, error: type[RailsearchError], remedy: str) -> bytes:
-    """Return the content of a file inside a folder, read and checked in one pass; refuse another content."""
+    """Return the content of a file inside a folder, read and checked in one pass."""
     content = b""
     try:
         with os.fdopen(open_inside(folder, name), "rb") as file:

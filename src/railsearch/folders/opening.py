@@ -1,4 +1,4 @@
-"""The registry of openers: each room says how its folders are opened, and `open_folder` finds the right one."""
+"""The registry of openers: each package registers how its folders are opened, and `open_folder` finds the right one."""
 
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -12,7 +12,7 @@ from railsearch.foundation.inputs import as_path
 
 @dataclass(frozen=True, slots=True)
 class _Opener:
-    """How to recognize the folders of one format, and how to open them."""
+    """A way to recognize and open the folders of one format."""
 
     format_name: str
     open: Callable[[Path], object]

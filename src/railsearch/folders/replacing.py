@@ -1,4 +1,4 @@
-"""The one replace-or-refuse rule: a folder is replaced only if railsearch wrote it and it holds only our files."""
+"""The replace-or-refuse rule: a folder is replaced only if railsearch wrote it and it holds no other files."""
 
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -29,7 +29,7 @@ def check_target(kind: FolderFormat, target: Path, *, overwrite: bool) -> None:
 def writing(kind: FolderFormat, target: Path, *, overwrite: bool) -> Iterator[Path]:
     """Yield an empty folder to write into, which takes the place of `target` when the block ends.
 
-    If the process is killed at any moment, either the old folder or the new one is there. After an exception in the
+    If the process is killed at any moment, either the old or the new folder remains. After an exception in the
     block, the target is unchanged.
     """
     check_target(kind, target, overwrite=overwrite)

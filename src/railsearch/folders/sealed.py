@@ -1,4 +1,4 @@
-"""The sealed config of a folder: a JSON file that states format and files, and proves itself by a checksum."""
+"""The sealed config of a folder: a JSON file that states format and files, protected by a checksum."""
 
 import json
 from collections.abc import Mapping
@@ -35,7 +35,7 @@ class FolderFormat:
     free: frozenset[str] = frozenset()
     """Files at the top that people may edit; they have no checksum."""
     inner: Mapping[str, "FolderFormat"] = field(default_factory=dict)
-    """Subfolders that have a sealed config of their own."""
+    """Subfolders that have their own sealed config."""
     config_file: str = CONFIG_FILE
     error: type[RailsearchError] = ModelFolderError
     """Raised for a folder that is missing, damaged or foreign."""
@@ -96,7 +96,7 @@ class FolderFormat:
             raise self.error(f"{file} does not list {name}; {self.remedy}.")
         top, _, rest = name.partition("/")
         if top not in self.files or ".." in rest.split("/"):
-            raise self.error(f"{file} lists {name!r}, which is no file of a {self.noun}; {self.remedy}.")
+            raise self.error(f"{file} lists {name!r}, which is not a file of a {self.noun}; {self.remedy}.")
         try:
             size, checksum = stated["size"], stated["checksum"]
         except (TypeError, KeyError):

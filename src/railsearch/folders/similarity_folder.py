@@ -21,10 +21,10 @@ FORMAT = FolderFormat(
 
 
 def save_similarity(similarity: Similarity, path: str | Path, *, overwrite: bool = False) -> str:
-    """Write a model folder and return its fingerprint; if the process is killed, the old or the new folder is there.
+    """Write a model folder and return its fingerprint; if the process is killed, the old or the new folder remains.
 
     Args:
-        similarity: of a class that is registered; MixtureOfLogits and DotProduct are.
+        similarity: a similarity of a registered class, such as MixtureOfLogits or DotProduct.
         path: the folder.
         overwrite: replace a folder that `save_similarity` wrote and that holds nothing else.
     """
@@ -70,7 +70,7 @@ def load_similarity(path: str | Path, *, expected_fingerprint: str | None = None
     found = fingerprint(similarity)
     if found != name:
         raise FingerprintError(
-            f"{folder} says that its fingerprint is {name} but its content has {found}: "
+            f"{folder} states fingerprint {name} but its content has {found}: "
             "weights or config were changed after saving; restore the folder from a copy."
         )
     return similarity.train(False)

@@ -23,7 +23,7 @@ def unpack_weights(content: bytes, file: Path) -> dict[str, Tensor]:
         tensors = safetensors.torch.load(content)
     except (SafetensorError, ValueError, KeyError) as error:
         raise ModelFolderError(
-            f"{file} is truncated, damaged or no safetensors file ({error}); restore it from a copy."
+            f"{file} is truncated, damaged or not a safetensors file ({error}); restore it from a copy."
         ) from error
     for name, tensor in tensors.items():
         if not tensor.is_floating_point():
@@ -32,7 +32,7 @@ def unpack_weights(content: bytes, file: Path) -> dict[str, Tensor]:
 
 
 def check_shapes(wanted: Mapping[str, Tensor], present: Mapping[str, Tensor], file: Path) -> None:
-    """Check that weights have the names and shapes that a module wants."""
+    """Check that weights have the names and shapes of a module."""
     needed = {name: tuple(tensor.shape) for name, tensor in wanted.items()}
     found = {name: tuple(tensor.shape) for name, tensor in present.items()}
     if needed != found:

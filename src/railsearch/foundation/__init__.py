@@ -1,1 +1,1 @@
-"""Layer 0: errors, results, input checks, settings, files and progress. Nothing here knows a similarity."""
+"""Layer 0: errors, results, input checks, settings, files and progress. Nothing here depends on a similarity."""

@@ -18,7 +18,7 @@ logger = logging.getLogger(__name__)
 
 BYTES_PER_CHUNK = 2**20
 TEMPORARY = ".tmp"
-"""The end of names that are ignored everywhere."""
+"""Suffix of names that are ignored everywhere."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,7 +52,7 @@ def describe_open(file: FileIO) -> FileEntry:
 
 @contextmanager
 def new_file(target: Path) -> Iterator[Path]:
-    """Give a temporary name to write to, and rename that file to `target` when the block ends.
+    """Yield a temporary name to write to, and rename that file to `target` when the block ends.
 
     Content and name are on disk when this returns. After an exception in the block, `target` is unchanged.
     """
@@ -69,7 +69,7 @@ def new_file(target: Path) -> Iterator[Path]:
 
 @contextmanager
 def only_writer(folder: Path) -> Iterator[None]:
-    """Keep other processes that call this out of a folder; raises OSError if one is at work already.
+    """Keep other processes that call this out of a folder; raises OSError if another one holds the lock.
 
     The kernel holds the lock, so it ends with the process.
     """
@@ -84,11 +84,11 @@ def only_writer(folder: Path) -> Iterator[None]:
 
 @contextmanager
 def new_folder(target: Path, *, replaces: bool = False) -> Iterator[Path]:
-    """Give an empty folder to write into, and rename it to `target` when the block ends.
+    """Yield an empty folder to write into, and rename it to `target` when the block ends.
 
     Everything is on disk before the name changes. With `replaces`, an existing folder is moved aside and removed
     last: if the process is killed between the two renames, `settled_folder` finds the old one. Without `replaces`, an
-    existing folder raises OSError. After an exception, `target` is unchanged. One writer at a time.
+    existing folder raises OSError. After an exception, `target` is unchanged. Only one process may write at a time.
     """
     target = target.resolve()
     _make_durably(target.parent)
@@ -96,7 +96,7 @@ def new_folder(target: Path, *, replaces: bool = False) -> Iterator[Path]:
     written = target.with_name(f".{target.name}.{uuid.uuid4().hex}{TEMPORARY}")
     written.mkdir()
     aside = _aside(target)
-    in_use = os.open(written, os.O_RDONLY)  # shows that its writer is alive
+    in_use = os.open(written, os.O_RDONLY)  # the lock on it shows that its writer is alive
     try:
         fcntl.flock(in_use, fcntl.LOCK_SH)
         yield written
@@ -125,14 +125,14 @@ def settled_folder(target: Path) -> Path:
     aside = _aside(target)
     if target.exists() or not aside.exists():
         return target
-    logger.warning("%s is missing because saving it again was interrupted; using the folder before, %s", target, aside)
+    logger.warning("%s is missing because saving it again was interrupted; using the old folder, %s", target, aside)
     return aside
 
 
 def _remove_abandoned(target: Path) -> None:
-    """Remove folders that killed processes began to write for this target; they may be as large as it."""
+    """Remove folders that killed processes began to write for this target; they may be as large as the target."""
     for path in target.parent.glob(f".{glob.escape(target.name)}.*{TEMPORARY}"):
-        with suppress(OSError):  # it is being written by another process, or is not ours
+        with suppress(OSError):  # another process is writing it, or it is not ours
             descriptor = os.open(path, os.O_RDONLY)
             try:
                 fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
@@ -154,7 +154,7 @@ def _aside(target: Path) -> Path:
 
 
 def sync(path: Path) -> None:
-    """Put a file's content, or the names in a folder, on disk: a power failure no longer loses them."""
+    """Flush a file's content, or the names in a folder, to disk, so that a power failure cannot lose them."""
     descriptor = os.open(path, os.O_RDONLY)
     try:
         os.fsync(descriptor)

@@ -19,7 +19,7 @@ Choice = TypeVar("Choice", bound=StrEnum)
 
 
 class ArrowTable(Protocol):
-    """A table of any library that speaks Arrow, such as a polars or pandas DataFrame."""
+    """A table of any library that supports the Arrow interface, such as a polars or pandas DataFrame."""
 
     def __arrow_c_stream__(self, requested_schema: object | None = None) -> object:
         """Return the table as a stream of record batches."""
@@ -31,7 +31,7 @@ ArrayLike: TypeAlias = Tensor | npt.ArrayLike
 LARGEST_VALUE = 1e6
 """Embeddings are usually near 1. Beyond this, squares of squares no longer fit into fp32, and scores turn to noise."""
 LARGEST_INTEGER = 2**63 - 1
-"""The largest id, count and seed: what int64 can hold."""
+"""The largest id, count and seed: the largest int64."""
 LARGEST_SEED = LARGEST_INTEGER
 
 SHOWN_DIGITS = 40
@@ -54,7 +54,7 @@ def as_tensor(values: ArrayLike, name: str) -> Tensor:
     if array.dtype.kind not in "fiu" or array.dtype.itemsize > 8:
         raise InvalidInputError(f"{name} holds {array.dtype} values; give an array or tensor of numbers.")
     if array.dtype.kind == "u" and array.dtype.itemsize == 8 and array.dtype.isnative:
-        array = array.view(np.dtype("u8"))  # numpy has two types of this size, of which torch knows one
+        array = array.view(np.dtype("u8"))  # numpy has two types of this size; torch supports one of them
     if not array.dtype.isnative or any(stride < 0 for stride in array.strides):
         array = np.ascontiguousarray(array.astype(array.dtype.newbyteorder("=")))
     if array.flags.writeable:
@@ -148,7 +148,7 @@ def is_mask(values: ArrayLike) -> bool:
     try:
         return np.asarray(values).dtype == np.bool_
     except (ValueError, TypeError, RuntimeError):
-        return False  # as_integers says what is wrong with it
+        return False  # as_integers reports what is wrong with it
 
 
 def as_ids(ids: ArrayLike, *, count: int) -> Tensor:
@@ -277,7 +277,7 @@ def _as_number(value: object, *, name: str) -> float:
 
 
 def _shown(value: object) -> str:
-    """Return a number as text; Python refuses to print those of more than 4,300 digits."""
+    """Return a number as text; Python refuses to print a number of more than 4,300 digits."""
     try:
         text = str(value)
     except ValueError:

@@ -13,7 +13,7 @@ JsonValue: TypeAlias = "bool | int | float | str | list[JsonValue] | dict[str, J
 
 
 def rows_as_json(frame: "DataFrame") -> list[dict[str, JsonValue]]:
-    """Return the rows of a table; JSON can say every value in them.
+    """Return the rows of a table with every value as a JSON value.
 
     >>> import polars as pl
     >>> rows_as_json(pl.DataFrame({"blob": [b"hi"], "price": [float("nan")], "tags": [["a"]]}))
@@ -23,7 +23,7 @@ def rows_as_json(frame: "DataFrame") -> list[dict[str, JsonValue]]:
 
 
 def as_json_value(value: object) -> JsonValue:
-    """Return a value of a table as JSON can say it."""
+    """Return a value of a table as a JSON value."""
     if isinstance(value, float):
         return value if math.isfinite(value) else None
     if value is None or isinstance(value, (bool, int, str)):

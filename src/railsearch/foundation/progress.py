@@ -1,4 +1,4 @@
-"""Progress of long work on standard error: a bar on a terminal, and elsewhere a line now and then."""
+"""Progress of long work on standard error: a bar on a terminal, otherwise an occasional line."""
 
 import contextlib
 import sys
@@ -39,8 +39,8 @@ class ProgressMeter:
         Args:
             columns: the columns before and after the bar; `BarColumn()` among them is the bar itself.
             total: number of steps, if known.
-            is_shown: True draws the bar, False shows nothing; None draws it on a terminal, and elsewhere lines.
-            fields: first values of the fields that the columns show.
+            is_shown: True draws the bar, False shows nothing; None draws it on a terminal and writes lines elsewhere.
+            fields: initial values of the fields that the columns show.
         """
         is_terminal = sys.stderr.isatty()
         self._console = Console(stderr=True)

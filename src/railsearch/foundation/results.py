@@ -60,7 +60,7 @@ class SearchResult:
         return certain.sum(dim=1)  # (B,)
 
     def to_frame(self) -> "DataFrame":
-        """Return a table of query, rank, id and score, best first, with the metadata of the items if there are any."""
+        """Return a table of query, rank, id and score, best first, with the metadata of the items if there is any."""
         import polars as pl  # noqa: PLC0415  (importing railsearch stays cheap)
 
         is_item = self.ids != NO_ITEM  # (B, K)
@@ -77,7 +77,7 @@ class SearchResult:
         return frame if self.lookup is None else frame.hstack(self.lookup(ids))
 
     def __reduce__(self) -> tuple[object, ...]:
-        """Pickle the result without its metadata; `to_frame()` has those."""
+        """Pickle the result without its metadata; `to_frame()` includes it."""
         return type(self), (self.ids, self.scores, self.ceiling, self.num_scored)
 
     def __iter__(self) -> Iterator[Tensor]:

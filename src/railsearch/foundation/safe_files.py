@@ -1,4 +1,4 @@
-"""Access to the files of a folder that a stranger may have written: only regular files inside it are opened.
+"""Access to the files of an untrusted folder: only regular files inside it are opened.
 
 A symbolic link could lead to any file of this machine, a FIFO never ends, a device can return any number of bytes.
 None of them is followed, waited for or read. Every function takes the folder, which the caller trusts and which may
@@ -32,7 +32,7 @@ class NotRegularError(OSError):
 
 @contextmanager
 def folder_inside(folder: Path, name: str = "") -> Iterator[int]:
-    """Open a folder inside a folder, and give its descriptor; raises NotRegularError if part of the name is a link."""
+    """Open a folder inside a folder, and yield its descriptor; raises NotRegularError if part of the name is a link."""
     descriptor = os.open(folder, os.O_RDONLY | os.O_DIRECTORY)
     try:
         for part in filter(None, name.split("/")):
@@ -53,7 +53,7 @@ def open_inside(folder: Path, name: str, flags: int = os.O_RDONLY) -> int:
     parent, _, last = name.rpartition("/")
     _check_name(folder, last)
     with folder_inside(folder, parent) as inside:
-        # O_NONBLOCK: opening a FIFO for reading would otherwise wait for somebody to write to it.
+        # O_NONBLOCK: opening a FIFO for reading would otherwise wait for a writer.
         descriptor = _open(last, flags | os.O_NONBLOCK, folder / name, inside)
     mode = os.fstat(descriptor).st_mode
     if not stat.S_ISREG(mode):
@@ -92,7 +92,7 @@ def read_open(descriptor: int, path: Path, *, largest: int = SMALL_FILE) -> byte
 
 
 def describe_inside(folder: Path, name: str, *, expected_size: int) -> FileEntry:
-    """Return size and checksum of a regular file; the checksum of one of another size is not computed."""
+    """Return size and checksum of a regular file; if the size differs, the checksum is not computed."""
     with open(open_inside(folder, name), "rb", buffering=0) as file:
         size = os.fstat(file.fileno()).st_size
         return describe_open(file) if size == expected_size else FileEntry(size, "")
@@ -119,7 +119,7 @@ def _open(name: str, flags: int, path: Path, inside: int) -> int:
     try:
         return os.open(name, flags | os.O_NOFOLLOW | os.O_CLOEXEC, 0o644, dir_fd=inside)
     except OSError as error:
-        # Linux says ELOOP, ENOTDIR or ENXIO for what is not a regular file, depending on the flags.
+        # For anything but a regular file, Linux reports ELOOP, ENOTDIR or ENXIO, depending on the flags.
         try:
             mode = os.stat(name, dir_fd=inside, follow_symlinks=False).st_mode
         except OSError:

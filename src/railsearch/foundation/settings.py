@@ -1,4 +1,4 @@
-"""Settings that are checked when they are created: an unknown name is an error, and errors say what is allowed."""
+"""Settings that are checked when they are created: unknown names are refused, and errors list what is allowed."""
 
 import tomllib
 from collections.abc import Iterable
@@ -39,8 +39,8 @@ class Config(BaseModel):
 
         Args:
             file: a file with one section for each group of settings; unknown settings are errors.
-            changes: single settings in place of the file's, such as "training.epochs=5"; without a value, such as
-                "training.patience=", the setting is omitted.
+            changes: single settings that replace those of the file, such as "training.epochs=5"; without a value,
+                such as "training.patience=", the setting is omitted.
         """
         content = read_settings(file, changes, sections=cls.model_fields)
         try:
@@ -70,12 +70,12 @@ def read_settings(file: str | Path, changes: Iterable[str] = (), *, sections: It
 def _apply(content: dict[str, object], change: str, sections: Iterable[str]) -> None:
     """Put one "section.setting=value" into a recipe's content; the value is read as TOML, or else as text.
 
-    Without a value the setting is removed from the recipe, because TOML has no word for none.
+    Without a value the setting is removed from the recipe, because TOML has no null value.
     """
     name, has_value, text = change.partition("=")
     section, has_section, setting = name.strip().partition(".")
     if not (has_value and has_section):
-        raise InvalidInputError(f"{change!r} is no change of a setting; write section.setting=value.")
+        raise InvalidInputError(f"{change!r} is not a change of a setting; write section.setting=value.")
     try:
         value = tomllib.loads(f"value = {text.strip()}")["value"]
     except tomllib.TOMLDecodeError:
@@ -84,7 +84,7 @@ def _apply(content: dict[str, object], change: str, sections: Iterable[str]) -> 
         raise InvalidInputError(f"the value of {name.strip()} is nested too deeply; give a plain value.") from None
     settings = content.setdefault(section, {})
     if not isinstance(settings, dict):
-        raise InvalidInputError(f"{section} is no section of the recipe; known are: {', '.join(sections)}.")
+        raise InvalidInputError(f"{section} is not a section of the recipe; known are: {', '.join(sections)}.")
     if text.strip():
         settings[setting] = value
     elif settings.pop(setting, None) is None:

@@ -1,4 +1,4 @@
-"""HOW to find the top K of a corpus under a similarity (the paper's section 3)."""
+"""Search: the top K of a corpus under a similarity (the paper's section 3)."""
 
 from pathlib import Path
 

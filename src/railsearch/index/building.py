@@ -1,4 +1,4 @@
-"""Building of segments: items are checked, their side of the similarity is computed, and ids are assigned."""
+"""Build segments from items: check the items, compute their side of the similarity and assign ids."""
 
 import copy
 from collections.abc import Callable, Iterable, Iterator, Sequence
@@ -27,7 +27,7 @@ Items: TypeAlias = "ArrayLike | ItemParts | ItemBatch | ItemBatches | Iterator[I
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Piece:
-    """The item side of a few items, in memory of its own: later changes to the batch do not reach it."""
+    """The item side of a few items, in its own memory: later changes to the batch do not reach it."""
 
     ids: Tensor  # (n,)
     parts: ItemParts
@@ -72,7 +72,7 @@ def check_parts(
     """Check that ready parts are of this model, have its shapes, and hold only finite values of a sane size."""
     if parts.model is not None and models and parts.model not in models:
         raise FingerprintError(
-            f"the {name} parts were made by model {parts.model} but this index was built with {models[0]}; "
+            f"the {name} parts were computed by model {parts.model} but this index was built with {models[0]}; "
             "compute the parts with index.similarity, or build the index again."
         )
     for kind, part, wanted in (
@@ -83,7 +83,7 @@ def check_parts(
             found, needed = ("none", "a") if part is None else ("one", "no")
             raise InvalidInputError(
                 f"this similarity has {needed} {name} gate but the {name} parts have {found}; "
-                "make the parts with this similarity."
+                "compute the parts with this similarity."
             )
         if part is not None and wanted is not None:
             as_embeddings(part, name=f"{name} {kind}", shape=tuple(wanted.shape[1:]))
@@ -94,7 +94,7 @@ def check_parts(
 
 
 class SegmentBuilder:
-    """Builds segments from items, with no more in memory than one segment and one batch."""
+    """A builder of segments that holds no more in memory than one segment and one batch."""
 
     def __init__(
         self,
@@ -122,8 +122,8 @@ class SegmentBuilder:
     ) -> Iterator[Segment]:
         """Return an iterator of segments of `rows_per_segment` rows, or of a single one if that is None.
 
-        Arrays are checked at once, batches as they arrive. If ids are omitted, they count from `first_id`; if that is
-        None, ids must be given.
+        Arrays are checked immediately, batches as they arrive. If ids are omitted, they count from `first_id`; if that
+        is None, ids must be given.
         """
         if isinstance(items, ItemBatch):
             items, ids, metadata = items.items, items.ids, items.metadata  # type: ignore[assignment]
@@ -144,7 +144,7 @@ class SegmentBuilder:
             if not isinstance(batch, ItemBatch):
                 raise InvalidInputError(f"batch {number} of items is a {type(batch).__name__}; give ItemBatch objects.")
             if has_ids is not None and has_ids != (batch.ids is not None):
-                raise InvalidInputError(f"batch {number} of items differs in having ids; give them in all or in none.")
+                raise InvalidInputError(f"batch {number} of items differs in having ids; give ids in all or in none.")
             has_ids = batch.ids is not None
             try:
                 checked = self._checked(batch, first_id)

@@ -101,7 +101,7 @@ class Certificate:
         return self._union(ceiling.masked_fill(~is_skipped, -torch.inf))
 
     def skip_unknown(self) -> "Certificate":
-        """Skip any items, as an engine does that may miss rows: the ceiling is infinite."""
+        """Skip unknown items, as an engine that may miss rows does: the ceiling is infinite."""
         return self._union(torch.full_like(self.ceiling, torch.inf))
 
     def skip_below(self, scores: Tensor) -> "Certificate":
@@ -118,7 +118,8 @@ class Certificate:
     def is_open(self, kth_scores: Tensor, *, max_gap: float) -> Tensor:
         """Return for which queries (B,) a skipped item may exceed the k-th score by more than `max_gap`.
 
-        With a gap of 0 also those for which a skipped item may tie with it: it could have the smaller id.
+        With a gap of 0, a query is open as well if a skipped item may tie with its k-th score, because that item could
+        have the smaller id.
         """
         gap = self.ceiling - kth_scores  # (B,)
         return (gap >= 0 if max_gap == 0 else gap > max_gap) & (self.ceiling > -torch.inf)
@@ -141,7 +142,7 @@ def _slack(similarity: Similarity, roundoff: Roundoff, largest: Tensor, underflo
 
     Bound and score come from the same components in different orders. A dot product of d terms is off by at most d
     roundings of the product of the two lengths, on either side. The mixture adds the roundings of P weights, which
-    should sum to 1, and of their sum. Each operation can underflow besides.
+    should sum to 1, and of their sum. In addition, each operation can underflow.
     """
     num_pairs = similarity.num_query_components * similarity.num_item_components
     num_roundings = 2 * similarity.component_dim + 4 * num_pairs + 16

@@ -1,4 +1,4 @@
-"""Changes of an index as functions from segments to segments; the same in memory and on disk."""
+"""Changes to an index as functions from segments to segments, the same in memory and on disk."""
 
 from collections.abc import Callable, Iterator, Sequence
 from typing import TypeAlias
@@ -43,7 +43,7 @@ def without_ids(segments: Sequence[Segment], ids: Tensor, *, missing_ok: bool) -
 
 
 def compacted(corpus: Corpus, rows_per_segment: int) -> Iterator[Segment]:
-    """Give all live items in new segments, in the order of their ids."""
+    """Yield all live items in new segments, in the order of their ids."""
     frame = corpus.frame
     for first in range(0, max(1, len(corpus.rows)), rows_per_segment):
         rows = corpus.rows[first : first + rows_per_segment]  # (n,)

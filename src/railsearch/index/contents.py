@@ -41,7 +41,7 @@ class Contents:
         self.models = models
         """Fingerprints of the models whose parts are accepted."""
         self.source = source
-        """Where the embeddings come from, if the builder said so."""
+        """Where the embeddings come from, if `build` was told."""
         self.version = 1 if snapshot is None else snapshot.manifest.version
         self.tuned: Mapping[str, str] = {} if snapshot is None else snapshot.manifest.tuned
         """The strategy that was chosen for each k and engine, both as text."""
@@ -253,7 +253,7 @@ class Contents:
                 raise
             raise StorageError(
                 f"version {manifest.version} of {self._store.path} is in place, but cannot be read now ({error}); "
-                "check the disk, and call refresh() to go on."
+                "check the disk, and call refresh() to continue."
             ) from error
 
     def _take(self, snapshot: Snapshot) -> bool:
@@ -312,7 +312,7 @@ def _models(similarity: Similarity) -> list[str]:
 
 @contextlib.contextmanager
 def _new_index(target: Path) -> Iterator[Path]:
-    """Give a folder that becomes the index when the block ends."""
+    """Yield a folder that becomes the index when the block ends."""
     with contextlib.ExitStack() as stack:
         with _creating(target):
             folder = stack.enter_context(new_folder(target))

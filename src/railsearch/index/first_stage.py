@@ -14,7 +14,7 @@ from railsearch.similarity import QueryParts
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Chosen:
-    """Rows that a first stage chose by component, and what it knows about the other rows."""
+    """Rows that a first stage chose by component, and bounds for the other rows."""
 
     rows: Tensor  # (B, P * n), NO_ROW after the last row of a short list
     bounds: Tensor | None  # (B, N) best component score of every item, if the engine sees every row
@@ -89,7 +89,7 @@ def one_more(engine: Engine, n: int) -> int:
 
 @timed(Stage.FIRST_STAGE)
 def reaches(corpus: Corpus, query_parts: QueryParts, thresholds: Tensor, row_filter: RowFilter | None) -> Tensor:
-    """Ask the engine for which items (B, N) some component score is at least the query's threshold (B,)."""
+    """Return for which items (B, N) some component score is at least the query's threshold (B,), by the engine."""
     vectors = query_parts.components / corpus.similarity.temperature  # (B, Pq, d)
     pieces = []
     for stretch in corpus.stretches():

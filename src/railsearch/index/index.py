@@ -30,7 +30,7 @@ class Index:
 
     The index keeps copies of the similarity and of everything it is given, so later changes to them do not change an
     answer. With a path it is a folder on disk, and every change is a commit: it is durable once the call returns, and
-    if the process is killed before that, the previous version is there.
+    if the process is killed before that, the previous version remains.
 
     >>> import torch
     >>> from railsearch import DotProduct
@@ -70,10 +70,10 @@ class Index:
             ids: one integer >= 0 for each item, all different; 0 to N - 1 if omitted.
             path: a folder that does not exist yet; without a path the index is in memory only. A build that fails
                 leaves no folder.
-            metadata: a table with one row for each item (a polars DataFrame, or any table that speaks Arrow). Results
-                return its columns, and `allow` filters by them.
-            precision: of the stored item components and gates: fp32, or fp16 or bf16 for half the memory. Answers and
-                certificates are then those of the rounded items.
+            metadata: a table with one row for each item (a polars DataFrame, or any table with an Arrow interface).
+                Results include its columns, and `allow` filters by them.
+            precision: precision of the stored item components and gates: fp32, or fp16 or bf16 for half the memory.
+                Answers and certificates are then those of the rounded items.
             engine: finds the best items by dot product before scoring: Flat(), a plain scan, if omitted, or
                 Faiss(...). The first search that needs a table builds it, or `prepare_engine` builds all of them. In
                 a folder, tables that take long to build are kept on disk and opened by the next process. Exact
@@ -212,7 +212,7 @@ class Index:
             allow: search only these items, for all queries: a mask with one true or false for each of `index.ids`, a
                 list of ids, or a condition over the metadata: a polars expression, or one as text, such as
                 "year >= 2000 AND genre = 'jazz'".
-            user_ids: one for each query, if the similarity has a user table.
+            user_ids: one user id for each query, if the similarity has a user table.
             pad: if exclude and allow leave a query fewer than k items, fill up with id -1 and a score of minus
                 infinity. Without it, such a query raises an error.
         """
@@ -278,8 +278,8 @@ class Index:
     def prepare_engine(self) -> None:
         """Open or build all tables of the engine now, so that no search has to wait for one.
 
-        In a folder that can be written, tables of a persistent engine are kept on disk. A change of the index makes
-        new segments, whose tables are built by the next search or the next call of this.
+        In a folder that can be written, tables of a persistent engine are kept on disk. A change to the index creates
+        new segments, whose tables are built by the next search or by the next call of this method.
         """
         for segment in self._corpus.segments:
             segment.prepare(self._corpus.engine)
@@ -299,7 +299,7 @@ class Index:
 
     @staticmethod
     def check(path: str | Path) -> Verification:
-        """Do the same as `verify` for a folder, even if it cannot be opened."""
+        """Verify an index folder as `verify` does, even if it cannot be opened."""
         return Store(as_path(path)).verify()
 
     def tune(
@@ -327,7 +327,7 @@ class Index:
             k: the number of items that searches will ask for.
             target_recall: the share of the true top K that must be found, on average over queries.
             confidence: the probability that the chosen strategy reaches the target.
-            user_ids: one for each query, if the similarity has a user table.
+            user_ids: one user id for each query, if the similarity has a user table.
         """
         return searching.tune_strategy(
             self._contents, sample_queries, k, target_recall=target_recall, confidence=confidence, user_ids=user_ids

@@ -34,7 +34,7 @@ class _ArrowFile:
     num_rows: int
 
     def read(self) -> "DataFrame":
-        """Read the table; its header is compared with the expected rows first, for a small file can unpack to many."""
+        """Read the table; compare its header with the expected rows first: a small file can unpack to many rows."""
         import polars as pl  # noqa: PLC0415  (importing railsearch stays cheap)
 
         content = self.content.tobytes()
@@ -91,12 +91,12 @@ def stack(tables: "Sequence[DataFrame]") -> "DataFrame | None":
 
 
 def as_metadata(table: object, *, count: int) -> Metadata:
-    """Check a table with one row for each of `count` items: a polars DataFrame, or anything that speaks Arrow."""
+    """Check a table with one row for each of `count` items: a polars DataFrame, or any with an Arrow interface."""
     import polars as pl  # noqa: PLC0415
 
     if not isinstance(table, pl.DataFrame) and not hasattr(table, "__arrow_c_stream__"):
         raise InvalidInputError(
-            f"metadata is a {type(table).__name__}; give a polars DataFrame or a table that speaks Arrow."
+            f"metadata is a {type(table).__name__}; give a polars DataFrame or a table with an Arrow interface."
         )
     try:
         frame = table if isinstance(table, pl.DataFrame) else pl.DataFrame(table)
@@ -171,7 +171,7 @@ def evaluate_filter(allow: "str | Expr", frame: "DataFrame | None", rows: Tensor
     expression = compile_condition(allow, frame.schema) if isinstance(allow, str) else allow
     try:
         needed = [name for name in frame.columns if name in set(expression.meta.root_names())]
-        # Only the needed columns are gathered; if the expression needs no known column, polars says what is wrong.
+        # Only the needed columns are gathered; if the expression needs no known column, polars reports what is wrong.
         live = frame.select(needed or frame.columns)[rows.cpu().numpy()]
         found = live.select(expression.alias("allow"))["allow"]
     except (pl.exceptions.PolarsError, pl.exceptions.PanicException, TypeError, ValueError) as error:

@@ -129,11 +129,11 @@ def _result(corpus: Corpus, batches: list[Found]) -> SearchResult:
     rows = torch.cat([found.rows for found in batches])  # (B, K)
 
     def lookup(ids: Tensor) -> "DataFrame":
-        frame = corpus.frame  # read from disk now, if nobody has asked for it before
+        frame = corpus.frame  # read from disk now, unless it was read before
         assert frame is not None
         return frame[corpus.rows[torch.searchsorted(corpus.ids, ids)].cpu().numpy()]
 
-    # Scores are finite, so minus infinity stands only where exclude and allow left no item.
+    # Scores are finite, so minus infinity appears only where exclude and allow left no item.
     return SearchResult(
         ids=corpus.row_ids[rows].masked_fill(scores == -torch.inf, NO_ITEM),
         scores=scores.to(torch.float32),

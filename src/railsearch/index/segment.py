@@ -1,4 +1,4 @@
-"""Items that were indexed together. A segment never changes, so readers and memory maps see no change either."""
+"""Segments: items that were indexed together and never change, so that readers and memory maps stay valid."""
 
 import dataclasses
 import uuid
@@ -59,14 +59,14 @@ class Segment:
 
     @property
     def live_rows(self) -> Tensor:
-        """Return the rows (m,) of items that were not removed."""
+        """The rows (m,) of items that were not removed."""
         if self.is_live is None:
             return torch.arange(len(self), device=self.ids.device)
         return self.is_live.nonzero().flatten()
 
     @property
     def num_bytes(self) -> int:
-        """Return the size of the tensors in memory, even if only a part has been read from disk yet."""
+        """The size of the tensors in memory, even if only a part has been read from disk yet."""
         gate = 0 if self.parts.gate is None else self.parts.gate.nbytes
         return self.ids.nbytes + self.parts.components.nbytes + gate + self.sums.nbytes
 

@@ -1,4 +1,4 @@
-"""The model that computed an index's embeddings: an index remembers it, and queries of another model are refused."""
+"""The model that computed an index's embeddings: the index stores its name and refuses queries of another model."""
 
 from dataclasses import dataclass
 from pathlib import Path
@@ -16,7 +16,7 @@ class ModelSource:
     """The format of its folder, such as "railsearch.recommender"."""
     fingerprint: str
     folder: Path | None = None
-    """Where the model was saved, if it was."""
+    """The folder in which the model was saved, if any."""
 
     def to_dict(self) -> dict[str, str]:
         """Return the text that an index keeps as its `source`."""
@@ -50,12 +50,12 @@ def model_of(index: Index, kind: str) -> str:
 
 
 def folder_of(index: Index, kind: str) -> Path:
-    """Return the folder of the model that built an index; refuse if the index does not know it or it is gone."""
+    """Return the folder of the model that built an index; refuse if it is not recorded or no longer exists."""
     model_of(index, kind)
     folder = index.source.get("folder")
     if not folder:
         raise InvalidInputError(
-            f"{_name(index)} does not say where its model is: the model was not saved before the index was built; give "
+            f"{_name(index)} does not record where its model is: the model was not saved before the build; give "
             "the folder of the model."
         )
     if not Path(folder).exists():

@@ -1,4 +1,4 @@
-"""Plain arithmetic for scores and certificates: fp32 in full, even if the caller has enabled faster modes to train."""
+"""Plain arithmetic for scores and certificates: full fp32, even if the caller has enabled faster modes for training."""
 
 import contextlib
 import os
@@ -79,8 +79,8 @@ class _FullPrecision:
     def start_over(self) -> None:
         """Restore the caller's settings in a forked child, in which no other thread is inside.
 
-        The threads of OpenMP do not run in the child, and torch would wait for them forever. So a child of a process
-        that has computed uses one thread.
+        The threads of OpenMP do not run in the child, and torch would wait for them forever. A child of a process that
+        has already computed therefore uses one thread.
         """
         self._lock = threading.Lock()
         self._num_inside = 0
@@ -89,7 +89,7 @@ class _FullPrecision:
             torch.set_num_threads(1)
 
     def _replace(self) -> tuple[str, str] | None:
-        """Set full precision; return what was set, or None if it was full precision."""
+        """Set full precision; return the previous setting, or None if it was full precision already."""
         before = (_CPU.fp32_precision, _CUDA.fp32_precision)
         if all(ROUNDOFF[precision] == ROUNDOFF["ieee"] for precision in before):
             return None

@@ -12,7 +12,7 @@ from railsearch.kernels.row_filter import RowFilter
 from railsearch.similarity import ItemParts, QueryParts
 
 NO_ROW = -1
-"""Fills the end of a list of rows that has fewer rows than places."""
+"""Padding at the end of a list of rows that has fewer rows than places."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)

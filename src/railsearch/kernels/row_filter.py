@@ -1,4 +1,4 @@
-"""The filter of a search: rows that it must not return, to one query (items already seen) or to any."""
+"""The filter of a search: rows that must not be returned, to one query (items already seen) or to any query."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -31,13 +31,13 @@ class RowFilter:
         return cls.from_lists([], device=device)
 
     def of_queries(self, first: int, last: int) -> "RowFilter":
-        """Return the filter of the queries first to last - 1, counted from 0 again."""
+        """Return the filter of the queries first to last - 1, renumbered from 0."""
         bounds = torch.tensor([first, last], device=self.queries.device)
         left, right = torch.searchsorted(self.queries, bounds).tolist()
         return RowFilter(self.queries[left:right] - first, self.rows[left:right], self.is_allowed)
 
     def of_rows(self, first: int, last: int) -> "RowFilter":
-        """Return the filter of the rows first to last - 1, counted from 0 again."""
+        """Return the filter of the rows first to last - 1, renumbered from 0."""
         is_near = (self.rows >= first) & (self.rows < last)  # (E,)
         is_allowed = None if self.is_allowed is None else self.is_allowed[first:last]
         return RowFilter(self.queries[is_near], self.rows[is_near] - first, is_allowed)

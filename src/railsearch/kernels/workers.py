@@ -2,7 +2,7 @@
 
 By default torch spreads every single operation over all cores and waits for the slowest of them, thousands of times
 in one search. If another search or process shares a core, those waits take many times longer than the work. A block
-that stays on its core waits for nobody, and keeps its cache to itself.
+that stays on its core waits for no other block and does not share its cache.
 """
 
 import os

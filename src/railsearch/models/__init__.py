@@ -1,4 +1,4 @@
-"""Encoder and similarity as one model, and the ranking of held-out items: what training trains and serving serves."""
+"""Models of encoder and similarity, as training and serving use them, and the ranking of held-out items."""
 
 from railsearch.models.question_generation import generate_questions
 from railsearch.models.ranking import ITEM_CUTOFFS, PASSAGE_CUTOFFS, rank_held_out, rank_questions

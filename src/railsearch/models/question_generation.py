@@ -1,4 +1,4 @@
-"""Questions that a T5 model writes about passages (docT5query), for training with few labels."""
+"""Generate questions about passages with a T5 model (docT5query), for training with few labels."""
 
 import json
 import os
@@ -40,8 +40,8 @@ def generate_questions(
 ) -> list[list[str]]:
     """Return questions about each passage, without empty ones and duplicates.
 
-    With `path`, every batch is on disk when it is done, and an interrupted run continues after its last batch with the
-    same result as an uninterrupted one. `add_generated` reads the file.
+    With `path`, every batch is written to disk once it is done, and an interrupted run continues after its last batch
+    with the same result as an uninterrupted one. `add_generated` reads the file.
 
     Args:
         passages: the passages to write questions about.
@@ -50,13 +50,13 @@ def generate_questions(
         max_passage_length: tokens of a passage that the model reads.
         max_question_length: most tokens of a question.
         batch_size: passages in each batch.
-        seed: of the random numbers; another batch size draws other questions.
+        seed: seed of the random numbers; another batch size draws other questions.
         device: device of the model.
         path: a .jsonl file to append to, with {"id": ..., "queries": [...]} for each passage. Passages in it are not
             processed again, so use a new file for another model or other settings.
         passage_ids: ids of the passages in the file; by default their rows.
-        show_progress: True draws a progress bar, False shows nothing; by default, a bar on a terminal, and elsewhere
-            a line now and then.
+        show_progress: True draws a progress bar, False shows nothing; by default, a bar on a terminal, and an
+            occasional line elsewhere.
     """
     for name, value in {
         "per_passage": per_passage,
@@ -77,7 +77,7 @@ def generate_questions(
         for first in range(0, len(texts), batch_size):
             batch = ids[first : first + batch_size]
             if not all(passage_id in done for passage_id in batch):
-                # The complete batch even if a part of it is done: the questions of a batch depend on each other.
+                # Generate the complete batch even if a part of it is done: its questions depend on each other.
                 with _seeded((seed + first) % LARGEST_SEED, model.device):
                     found = _generate(
                         model,

@@ -54,7 +54,7 @@ def rank_held_out(
 def rank_questions(
     model: TextModel, questions: Questions, item_parts: ItemParts, *, rows: Tensor | None = None
 ) -> Tensor:
-    """Return the rank (Q,) of the best-placed right passage of each question, among the passages of `item_parts`.
+    """Return the rank (Q,) of the best-ranked right passage of each question, among the passages of `item_parts`.
 
     Args:
         model: the model that ranks.

@@ -52,13 +52,13 @@ class SequentialModel(nn.Module):
 def histories_between(interactions: Interactions, starts: Tensor, ends: Tensor, *, max_length: int) -> Histories:
     """Return histories of the events in rows [start, end), each cut to its last `max_length` events.
 
-    The row `end` holds the event to predict: its time is the time at which the history asks for the next item.
+    The row `end` holds the event to predict: its time is the time of the query for the next item.
 
     Args:
         interactions: events in the order of users and times.
         starts: (B,) first row of each history.
         ends: (B,) row after the last one of each history.
-        max_length: events that each history keeps at most.
+        max_length: largest number of events that each history keeps.
     """
     lengths = (ends - starts).clamp(max=max_length)  # (B,)
     rows = consecutive_rows(ends - lengths, lengths)  # (E,)

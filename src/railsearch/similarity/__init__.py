@@ -1,4 +1,4 @@
-"""WHAT similar means: components, gate, mixture, and the dot product they replace (the paper's section 2)."""
+"""Similarities: components, gate, mixture, and the dot product that they replace (the paper's section 2)."""
 
 from railsearch.similarity.balance import load_balance_loss
 from railsearch.similarity.configs import (

@@ -7,7 +7,7 @@ from railsearch.foundation.errors import InvalidInputError
 
 
 def load_balance_loss(gate_weights: Tensor) -> Tensor:
-    """L_MI = -H(p) + H(p | q, x), the negative mutual information of pair and (query, item).
+    """Return L_MI = -H(p) + H(p | q, x), the negative mutual information of component pair and (query, item).
 
     H(p) is the entropy of the mean weights over all given rows, H(p | q, x) the mean entropy of each row. The loss
     is 0 if the gate ignores its input and -log P at best.

@@ -1,4 +1,4 @@
-"""Settings of a similarity, as recipes state them: a class for each kind of ours, and one for all others."""
+"""Settings of a similarity, as recipes state them: one class for each built-in kind, and one for registered kinds."""
 
 from collections.abc import Mapping
 from typing import Annotated, Literal, Self, TypeAlias
@@ -26,7 +26,7 @@ GIVEN = frozenset(
         "query_projection", "item_projection", "seed",
     }
 )  # fmt: skip
-"""Arguments that a front door may fill in from the encoder."""
+"""Arguments that a recipe may fill in from its encoder."""
 
 
 class CosineConfig(Config):
@@ -96,7 +96,7 @@ class RegisteredConfig(Config):
 
     @property
     def settings(self) -> dict[str, ConfigValue]:
-        """Return the keyword arguments that are set."""
+        """The keyword arguments that are set."""
         return dict(self.__pydantic_extra__)
 
     @model_validator(mode="after")

@@ -1,4 +1,4 @@
-"""The contract of a similarity, so that it can be trained, indexed and searched."""
+"""The contract that a similarity must keep to be trained, indexed and searched."""
 
 from collections.abc import Iterator, Mapping
 from typing import Protocol, Self, TypeAlias, runtime_checkable
@@ -36,7 +36,7 @@ class Similarity(Protocol):
 
     @property
     def values_per_pair(self) -> int:
-        """Values that scoring holds for one query-item pair; kernels cut blocks to the cache by it."""
+        """Values that scoring holds for one query-item pair; kernels size their blocks by it, to fit the cache."""
         ...
 
     @property

@@ -29,7 +29,7 @@ def decompose(matrix: ArrayLike, rank: int, epsilon: float = 1e-6) -> Decomposit
     """Write a matrix as a mixture of two matrices of rank <= `rank`, to within `epsilon` everywhere.
 
     The paper scales the best approximation M of that rank, entry by entry: A = lambda * M, with
-    B1 = min(lambda) * M and B2 = max(lambda) * M mixed to give each lambda. That fails if M has zeros, because
+    B1 = min(lambda) * M and B2 = max(lambda) * M mixed to yield each lambda. That fails if M has zeros, because
     no factor changes them. Here one of the ranks is used for a constant that lifts every entry of M well above
     zero: M = (best approximation of rank d - 1) + c. So lambda always exists and is small, and rounding is as
     small as the entries themselves.

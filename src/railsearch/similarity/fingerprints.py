@@ -48,7 +48,8 @@ def remembered_fingerprint(module: nn.Module, kind: str, config: dict[str, Confi
 def leave_unnamed(module: object) -> None:
     """Leave the parts of a module without a fingerprint.
 
-    For a copy that only its owner can reach and nobody changes: its parts need no proof, and a search no checksum.
+    Use it for a copy that only its owner can reach and that never changes: its parts need no proof, and a search
+    needs no checksum.
     """
     if isinstance(module, nn.Module):
         _unnamed.add(module)
@@ -59,7 +60,7 @@ def _heading(kind: str, config: dict[str, ConfigValue]) -> bytes:
 
 
 def _contents(tensors: dict[str, Tensor]) -> Iterator[bytes | memoryview]:
-    """Give every tensor's name, type and shape, then its bytes."""
+    """Yield every tensor's name, type and shape, then its bytes."""
     for name, tensor in sorted(tensors.items()):
         values = tensor.detach().cpu().contiguous()
         yield f"\n{name} {values.dtype} {tuple(values.shape)}\n".encode()

@@ -101,6 +101,7 @@ def draw_dropped(like: Tensor, rate: float) -> Tensor:
 def drop(logits: Tensor, is_dropped: Tensor) -> Tensor:
     """Drop component pairs before the softmax, in place, so that the weights of the rest sum to 1.
 
-    Dropping weights and scaling the rest up would give the same. If all pairs are dropped, all have the same weight.
+    Dropping weights and scaling the rest up would have the same effect. If all pairs are dropped, all have the same
+    weight.
     """
     return logits.masked_fill_(is_dropped, DROPPED)

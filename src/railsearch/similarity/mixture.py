@@ -45,15 +45,15 @@ class MixtureOfLogits(nn.Module):
         item_projection: the same for items.
         projection_dim: hidden size of swiglu and geglu.
         item_dropout: share of item embedding values dropped while training.
-        gate_inputs: what the gate looks at, any of query, item, pair; none makes it uniform.
+        gate_inputs: inputs of the gate, any of query, item, pair; without any, the gate is uniform.
         gate_dim: hidden size of the gate's networks.
-        gate_activation: silu or identity before the softmax. By default identity if the gate sees the
-            pair alone (the paper's text models), silu otherwise (its recommenders).
+        gate_activation: silu or identity before the softmax. By default identity if pair is the only input
+            (the paper's text models), silu otherwise (its recommenders).
         gate_dropout: share of gate weights dropped while training; the rest is scaled to sum to 1.
         user_table_size: rows of a table of user components, the last of the Pq; None for no such table.
         user_dropout: share of user component values dropped while training.
         epsilon: components shorter than this are not scaled up to length 1.
-        seed: of the first weights; None draws them from torch's global generator.
+        seed: seed of the initial weights; None draws them from torch's global generator.
 
     >>> mol = MixtureOfLogits(query_dim=16, item_dim=16, num_query_components=2, num_item_components=2, seed=0).eval()
     >>> queries, items = mol.query_parts(torch.randn(3, 16)), mol.item_parts(torch.randn(5, 16))

@@ -28,7 +28,7 @@ def register_similarity(similarity: Kind) -> Kind:
     The class is an `nn.Module` that keeps the contract (`railsearch.similarity.Similarity`). Its constructor takes
     keyword arguments only, and `config` returns the arguments that build the same module again. Registration is part
     of the program, not of the folder: a program that loads such a similarity must import the module that registers it.
-    `railsearch.testing.check_similarity_contract` holds an instance to the contract.
+    `railsearch.testing.check_similarity_contract` checks an instance against the contract.
 
     >>> @register_similarity
     ... class OwnDotProduct(DotProduct):
@@ -42,7 +42,7 @@ def register_similarity(similarity: Kind) -> Kind:
     kind = vars(similarity).get("kind")
     if not isinstance(kind, str) or not KIND_NAME.fullmatch(kind):
         raise InvalidInputError(
-            f"{similarity.__name__}.kind is {kind!r}; give it a kind of its own: lower-case letters, digits and _."
+            f"{similarity.__name__}.kind is {kind!r}; give it its own kind: lower-case letters, digits and _."
         )
     if not isinstance(inspect.getattr_static(similarity, "config", None), property):
         raise InvalidInputError(f"{similarity.__name__} has no property `config`; return its keyword arguments there.")

@@ -1,4 +1,4 @@
-"""Encoding of a large batch in small passes, with the gradient of the complete batch (GradCache, Gao et al. 2021).
+"""Encode a large batch in small passes, with the gradient of the complete batch (GradCache, Gao et al. 2021).
 
 A loss that compares each example with all others of its batch needs every embedding at once, but not every activation.
 So the passes first run without a graph. The loss then yields the gradient of the embeddings, and each pass runs again

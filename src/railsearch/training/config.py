@@ -1,4 +1,4 @@
-"""Settings of the training loop and of the losses, as recipes and front doors take them."""
+"""Settings of the training loop and of the losses, as recipes and `fit` calls take them."""
 
 from enum import StrEnum
 from typing import Annotated
@@ -55,7 +55,7 @@ class LoopConfig(Config):
         default=False, description="write curves for TensorBoard beside log.jsonl; pip install 'railsearch[train]'"
     )
     seed: int = Field(
-        default=0, ge=0, le=LARGEST_SEED, description="of everything random: weights, order, negatives, dropout"
+        default=0, ge=0, le=LARGEST_SEED, description="seed of everything random: weights, order, negatives, dropout"
     )
 
 

@@ -1,4 +1,4 @@
-"""Training of a similarity on existing embeddings, such as those of a two-tower model or a text encoder."""
+"""Train a similarity on existing embeddings, such as those of a two-tower model or a text encoder."""
 
 from pathlib import Path
 
@@ -49,8 +49,8 @@ def fit_similarity(
 
     The embeddings do not change. With validation pairs, the similarity keeps the weights of the epoch with the best
     validation MRR; without them, the weights of the last epoch. The similarity is left in eval mode, ready for
-    `Index.build`. On the CPU, the same first weights (see the similarity's own seed), the same seed and the same number
-    of threads lead to the same weights, bit for bit, whether the run was interrupted and resumed or not.
+    `Index.build`. On the CPU, the same initial weights (see the similarity's own seed), the same seed and the same
+    number of threads lead to the same weights, bit for bit, whether the run was interrupted and resumed or not.
 
     Args:
         similarity: the similarity to train, such as a MixtureOfLogits; changed in place.
@@ -65,16 +65,16 @@ def fit_similarity(
         num_negatives: uniform negatives that the pairs of a batch share; "in_batch" ignores it.
         epochs: passes over the pairs.
         batch_size: pairs in each step.
-        learning_rate: of AdamW. If the loss hardly falls, try 1e-2, or a temperature of 0.1 or 0.2.
-        weight_decay: of AdamW.
+        learning_rate: learning rate of AdamW. If the loss hardly falls, try 1e-2, or a temperature of 0.1 or 0.2.
+        weight_decay: weight decay of AdamW.
         balance_weight: alpha, the weight of the load-balance loss.
         user_penalty_weight: weight of the l2 penalty on the looked-up rows of a user table.
         patience: stop after this many epochs without a better validation MRR; None never stops early.
-        seed: of everything random: order, negatives, dropout.
+        seed: seed of everything random: order, negatives, dropout.
         folder: folder for checkpoints and log.jsonl. If it holds an interrupted run, the run continues from its last
-            checkpoint; give a similarity with the same first weights, the same data and the same settings.
-        show_progress: True draws a progress bar, False shows nothing; by default, a bar on a terminal, and elsewhere
-            a line now and then.
+            checkpoint; give a similarity with the same initial weights, the same data and the same settings.
+        show_progress: True draws a progress bar, False shows nothing; by default, a bar on a terminal, and an
+            occasional line elsewhere.
 
     Raises:
         InvalidInputError: an argument is invalid, or the folder holds another run; nothing was trained.
@@ -125,7 +125,7 @@ def fit_similarity(
 
 
 def _describe_run(similarity: Similarity, data: PairData) -> dict[str, str]:
-    """Return what, besides the settings, a run depends on; a folder with another run is refused."""
+    """Return everything besides the settings that a run depends on; a folder with another run is refused."""
     kind = type(similarity).__name__
     return {
         "similarity": kind,

@@ -51,13 +51,14 @@ def train(
         task: the model, its examples and its loss.
         config: settings of the loop.
         folder: folder for checkpoints and log.jsonl; an interrupted run in it continues. None writes nothing.
-        about: what else the run depends on, such as model and data, as JSON values; a folder that holds a run with
+        about: everything else that the run depends on, such as model and data, as JSON values; a folder that holds a
+        run with
             other values is refused.
-        processes: the processes that train together, each with a model of the same first weights.
+        processes: the processes that train together, each with a model of the same initial weights.
         rate_factors: names of weights, and the factors by which their learning rates differ from the config's.
         unit: name of the examples in the progress bar.
-        show_progress: True draws a progress bar, False shows nothing; by default, a bar on a terminal, and elsewhere
-            a line now and then.
+        show_progress: True draws a progress bar, False shows nothing; by default, a bar on a terminal, and an
+            occasional line elsewhere.
 
     Raises:
         TrainingError: the loss was no longer finite; the best weights so far are restored.

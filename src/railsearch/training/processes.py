@@ -13,8 +13,8 @@ from torch import Tensor
 from torch.nn import Parameter
 
 LONGEST_WAIT = dt.timedelta(days=1)
-"""All processes wait for the first one's validation, which may encode many texts. A process that dies is noticed at
-once."""
+"""All processes wait for the first one's validation, which may encode many texts. A process that dies is noticed
+immediately."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,7 +44,7 @@ class Processes:
             parameter.grad = summed.view_as(parameter)
 
     def gather(self, own: Tensor, count: int) -> Tensor:
-        """Return the rows of all processes (count, ...); each process gives its share, as `own` selects it."""
+        """Return the rows of all processes (count, ...); each process contributes its share, as `own` selects it."""
         if self.count == 1:
             return own
         rows = own.new_zeros(count, *own.shape[1:])

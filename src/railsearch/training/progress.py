@@ -1,4 +1,4 @@
-"""Progress of a training run: loss, validation, rate and time left on a terminal; elsewhere a line for an epoch."""
+"""Progress of a training run: loss, validation, rate and time left on a terminal; elsewhere one line per epoch."""
 
 import math
 from types import TracebackType

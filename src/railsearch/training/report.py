@@ -31,5 +31,5 @@ class FitReport:
 
     @property
     def seconds(self) -> float:
-        """Return the seconds of all epochs, validation included."""
+        """The seconds of all epochs, including validation."""
         return sum(epoch.seconds + epoch.validation_seconds for epoch in self.epochs)

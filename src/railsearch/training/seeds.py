@@ -1,4 +1,4 @@
-"""Seeds that depend on where a run is: a resumed run draws the same random numbers as an uninterrupted one."""
+"""Seeds that depend on the position of a run, so that a resumed run draws the same random numbers."""
 
 import hashlib
 

@@ -95,7 +95,7 @@ def test_a_config_that_lists_other_files_is_refused(folder: Path, name: str) -> 
     config = OUTER.read(folder)
     config["files"][name] = config["files"]["data"]
     OUTER.write(folder, config)
-    with pytest.raises(ModelFolderError, match="which is no file of a outer thing"):
+    with pytest.raises(ModelFolderError, match="which is not a file of a outer thing"):
         check(folder)
 
 

@@ -166,7 +166,7 @@ def test_a_resealed_config(folder: Path) -> None:
         ({"kind": "transformer"}, "has kind 'transformer' but registered are: .*dot_product.*; import the module"),
         ({"kind": []}, r"has kind \[\]"),
         ({"fingerprint": None}, "lacks config or fingerprint"),
-        ({"fingerprint": "0" * 64}, "says that its fingerprint is 000"),
+        ({"fingerprint": "0" * 64}, "states fingerprint 000"),
     ],
 )
 def test_foreign_config(folder: Path, changes: dict, message: str) -> None:
@@ -217,7 +217,7 @@ def test_foreign_weights(folder: Path) -> None:
         load_similarity(folder)
     torch.save({"embedding": torch.zeros(2, 2)}, folder / "model.safetensors")
     FORMAT.write(folder, content)
-    with pytest.raises(ModelFolderError, match="no safetensors file"):
+    with pytest.raises(ModelFolderError, match="not a safetensors file"):
         load_similarity(folder)
 
 

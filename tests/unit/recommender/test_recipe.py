@@ -191,10 +191,10 @@ def test_what_is_wrong_is_named(tmp_path: Path, text: str, message: str) -> None
 @pytest.mark.parametrize(
     ("change", "message"),
     [
-        ("training.epochs", "'training.epochs' is no change of a setting; write section.setting=value"),
-        ("epochs=5", "'epochs=5' is no change of a setting"),
+        ("training.epochs", "'training.epochs' is not a change of a setting; write section.setting=value"),
+        ("epochs=5", "'epochs=5' is not a change of a setting"),
         ("training.epoch=", "'training.epoch=' would omit a setting that the recipe does not have"),
-        ("", "'' is no change of a setting"),
+        ("", "'' is not a change of a setting"),
         ("training.epoch=5", "training: epoch is not a setting"),
         ("training.epochs.more=5", r"training: epochs\.more is not a setting"),
         ("trainin.epochs=5", "trainin is not a setting"),

@@ -45,9 +45,9 @@ def test_parts_of_changed_weights_are_refused(change) -> None:
     index = Index.build(similarity, ITEMS)
     expected = index.search(QUERIES, 3)
     change(next(iter(similarity.parameters())))
-    with pytest.raises(FingerprintError, match="query parts were made by model"):
+    with pytest.raises(FingerprintError, match="query parts were computed by model"):
         index.search(similarity.query_parts(QUERIES), 3)
-    with pytest.raises(FingerprintError, match="item parts were made by model"):
+    with pytest.raises(FingerprintError, match="item parts were computed by model"):
         index.add(similarity.item_parts(ITEMS), ids=range(20, 29))
     assert torch.equal(index.search(QUERIES, 3).ids, expected.ids)
 
@@ -60,7 +60,7 @@ def test_changes_to_the_similarity_that_an_index_gives_do_not_reach_it() -> None
     assert parts.model == index.fingerprint
     assert torch.equal(index.search(parts, 3).ids, expected.ids)
     change_data(next(iter(index.similarity.parameters())))
-    with pytest.raises(FingerprintError, match="query parts were made by model"):
+    with pytest.raises(FingerprintError, match="query parts were computed by model"):
         index.search(index.similarity.query_parts(QUERIES), 3)
     found = index.search(QUERIES, 3)
     assert torch.equal(found.ids, expected.ids)

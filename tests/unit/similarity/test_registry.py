@@ -128,7 +128,7 @@ class NoConfig(nn.Module):
 @pytest.mark.parametrize(
     ("given", "message"),
     [
-        (NoKind, "NoKind.kind is None; give it a kind of its own"),
+        (NoKind, "NoKind.kind is None; give it its own kind"),
         (BadKind, "BadKind.kind is 'Bad kind'"),
         (Taken, "kind 'halves' of Taken belongs to Halves; choose another"),
         (TakenByRecipes, "kind 'cosine' of TakenByRecipes belongs to the recipes' cosine"),

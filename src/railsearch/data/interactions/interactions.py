@@ -56,7 +56,7 @@ class Interactions:
         max_bad_rows: int = 0,
         source: str = "a table",
     ) -> "Interactions":
-        """Build interactions from a table: a polars DataFrame, or any table that speaks Arrow.
+        """Build interactions from a table: a polars DataFrame, or any table with an Arrow interface.
 
         Args:
             table: one row for each event.
@@ -74,7 +74,7 @@ class Interactions:
         import polars as pl  # noqa: PLC0415  (importing railsearch stays cheap)
 
         if not isinstance(table, pl.DataFrame) and not hasattr(table, "__arrow_c_stream__"):
-            raise InvalidInputError(f"{source} is a {type(table).__name__}; give a table that speaks Arrow.")
+            raise InvalidInputError(f"{source} is a {type(table).__name__}; give a table with an Arrow interface.")
         frame = table if isinstance(table, pl.DataFrame) else pl.DataFrame(table)
         names = {"user": user, "item": item, "timestamp": timestamp, "rating": rating}
         check_columns(frame.columns, names, source)

@@ -1,4 +1,4 @@
-"""Conditions on metadata, written as text: a small grammar that can look at columns and at nothing else.
+"""Conditions on metadata, written as text: a small grammar that can read columns and nothing else.
 
     condition  = term { OR term }                      AND binds closer than OR
     term       = factor { AND factor }
@@ -19,7 +19,7 @@ Keywords may be written in lower case. Dates and times are compared with text: `
 A comparison with a missing value is neither true nor false, as in SQL, and matches nothing; NaN counts as missing in
 comparisons. Integers are compared exactly; numbers that are compared with a column of floats are rounded to its
 precision. A condition has at most 4,096 bytes, 64 tests, 16 levels of parentheses, and 24 wildcards within its LIKE
-patterns, so that a condition from a stranger is read and evaluated quickly. It calls no function and opens no file.
+patterns, so that an untrusted condition is parsed and evaluated quickly. It can neither call functions nor open files.
 """
 
 from railsearch.index.conditions.expressions import compile_condition

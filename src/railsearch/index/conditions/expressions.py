@@ -71,7 +71,7 @@ class _Compiler:
         if isinstance(of, bool):
             return pl.lit(of)
         if self._group(of) != "true or false":
-            problem = f"{of.name} holds {self._group(of)}, which is no condition; compare it"
+            problem = f"{of.name} holds {self._group(of)}, which is not a condition; compare it"
             raise misread(self._text, of.place, problem)
         return pl.col(of.name)
 

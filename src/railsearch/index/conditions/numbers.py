@@ -100,7 +100,7 @@ def find_float(name: str, kind: "DataType", numbers: Sequence[Fraction]) -> "Exp
 
 
 def _wide_enough(name: str, kind: "DataType", numbers: Sequence[Fraction]) -> "tuple[Expr, DataType]":
-    """Return a column without NaN in a type that reaches the numbers: its own, or fp64."""
+    """Return a column without NaN in a type whose range includes the numbers: its own, or fp64."""
     import polars as pl  # noqa: PLC0415
 
     own = pl.col(name).fill_nan(None)

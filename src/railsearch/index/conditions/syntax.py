@@ -205,7 +205,7 @@ class _Parser:
         if token.kind in (Kind.NAME, Kind.QUOTED_NAME):
             self._next += 1
             if self._is("("):
-                raise misread(self._text, token.place, f"{token.text} is called, but a condition calls no function")
+                raise misread(self._text, token.place, f"{token.text} is called, but a condition cannot call functions")
             return Column(token.text, token.place)
         return self._literal("a column or a value")
 

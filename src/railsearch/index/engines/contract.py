@@ -95,7 +95,7 @@ class Engine(Protocol):
         """Check, without building anything, that tables can be built here.
 
         Args:
-            dim: dimension of the vectors; None if it is unknown as yet.
+            dim: dimension of the vectors; None if it is not known yet.
 
         Raises:
             MissingExtraError: a library is not installed.

@@ -41,14 +41,14 @@ class FaissKind(StrEnum):
 class Faiss:
     """Search by FAISS, on the CPU (`pip install 'railsearch[faiss]'`).
 
-    In an index folder, tables of hnsw, ivf and sq8 are kept on disk when they have been built. Railsearch stores the
+    In an index folder, tables of hnsw, ivf and sq8 are kept on disk once they have been built. Railsearch stores the
     arrays of a FAISS index, checks every number that FAISS would follow as an address, and never reads FAISS's own
     file format, which must not be read from an untrusted source.
 
     Args:
-        kind: flat (exact), hnsw (a graph), ivf (inverted lists) or sq8 (one byte for each value). All but flat may
-            miss rows, so that no answer is certified.
-        effort: how many rows hnsw keeps in view (efSearch), or how many lists ivf searches (nprobe). A greater effort
+        kind: flat (exact), hnsw (a graph), ivf (inverted lists) or sq8 (one byte for each value). All but flat may miss
+        rows, so their answers are never certified.
+        effort: how many rows hnsw considers (efSearch), or how many lists ivf searches (nprobe). A greater effort
             finds more and takes longer. By default 64 rows, and an eighth of the lists, at least 4.
         links: neighbours of a row in the graph of hnsw (M).
     """
@@ -65,7 +65,7 @@ class Faiss:
 
     @property
     def key(self) -> str:
-        """The settings that this kind uses, as one would type them."""
+        """The settings that this kind uses, as a constructor call."""
         has_effort = self.effort is not None and self.kind in {FaissKind.HNSW, FaissKind.IVF}
         effort = f", effort={self.effort}" if has_effort else ""
         return f"Faiss({str(self.kind)!r}{effort}{self._links_text})"
@@ -244,7 +244,7 @@ def _as_array(vectors: Tensor) -> Floats:
 
 def _import_faiss() -> ModuleType:
     try:
-        import faiss  # noqa: PLC0415  (an extra, needed only by those who ask for it)
+        import faiss  # noqa: PLC0415  (an extra, imported only if it is used)
     except ImportError as error:
         raise MissingExtraError("faiss is not installed; pip install 'railsearch[faiss]'.") from error
     return faiss

@@ -1,7 +1,7 @@
-"""The arrays inside a FAISS index, taken out and put back, so that an index need not be trained and built again.
+"""The arrays inside a FAISS index, taken out and put back, so that an index is not trained and built again.
 
 FAISS follows the numbers in these arrays as addresses without checking them. Everything is checked here first, so
-that even a forged file cannot make FAISS read outside its memory. FAISS itself is given by the caller.
+that even a forged file cannot make FAISS read outside its memory. The caller passes the FAISS module.
 """
 
 from types import ModuleType
@@ -17,7 +17,7 @@ Number = TypeVar("Number", np.int32, np.int64, np.float32, np.uint8)
 
 
 class FaissIndex(Protocol):
-    """The part of a FAISS index that the engine calls; FAISS has no types of its own."""
+    """The part of a FAISS index that the engine calls; FAISS ships no types."""
 
     ntotal: int
 
@@ -43,7 +43,7 @@ class UnusableArraysError(Exception):
 
 
 def take_arrays(faiss: ModuleType, index: FaissIndex, kind: str) -> dict[str, Array]:
-    """Return what training and building has computed: a graph, inverted lists, or codes."""
+    """Return the results of training and building: a graph, inverted lists, or codes."""
     if not index.ntotal:
         return {}
     return {"hnsw": _take_hnsw, "ivf": _take_ivf, "sq8": _take_sq8}[kind](faiss, index)
@@ -53,7 +53,7 @@ def fill_index(faiss: ModuleType, index: FaissIndex, kind: str, rows: Floats, ar
     """Fill an empty index with the vectors (N, d) and the arrays that `take_arrays` returned.
 
     Raises:
-        UnusableArraysError: an array has another form, or a number in it points nowhere.
+        UnusableArraysError: an array has the wrong form, or a number in it is out of range.
         KeyError: an array is missing.
     """
     {"hnsw": _fill_hnsw, "ivf": _fill_ivf, "sq8": _fill_sq8}[kind](faiss, index, rows, arrays)

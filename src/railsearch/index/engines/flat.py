@@ -1,4 +1,4 @@
-"""The default engine: a plain scan of all vectors. It is exact and has nothing to build."""
+"""The default engine: a plain scan of all vectors. It is exact and builds nothing."""
 
 from dataclasses import dataclass
 
@@ -55,7 +55,7 @@ class FlatTable:
         raise EngineError("Flat() has no thresholds; check supports_threshold before you ask for them.")
 
     def to_bytes(self) -> bytes:
-        """Return nothing: the vectors are all there is."""
+        """Return no bytes: a table consists of its vectors only."""
         return b""
 
     def close(self) -> None:

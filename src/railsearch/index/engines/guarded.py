@@ -13,7 +13,7 @@ from railsearch.kernels import RowFilter
 
 @contextlib.contextmanager
 def blaming(engine: Engine, action: str) -> Iterator[None]:
-    """Turn what an engine raises during an action into an EngineError; errors of railsearch's own pass through."""
+    """Turn an exception of an engine during an action into an EngineError; railsearch's own errors pass through."""
     try:
         yield
     except (RailsearchError, MemoryError):
@@ -26,7 +26,7 @@ def blaming(engine: Engine, action: str) -> Iterator[None]:
 
 
 class GuardedTable:
-    """A table of an engine whose answers are checked for their form; that they are right is the engine's promise."""
+    """A table of an engine whose answers are checked for their form; the engine itself must make them correct."""
 
     def __init__(self, engine: Engine, table: Table, num_rows: int) -> None:
         self._engine = engine

@@ -1,4 +1,4 @@
-"""Engines by name: the text that a command is given, such as Faiss(hnsw, effort=64), and engines of users."""
+"""Engines by name: parse text such as Faiss(hnsw, effort=64), and register engines of users."""
 
 import dataclasses
 import re
@@ -23,7 +23,7 @@ _kinds: dict[str, type] = {"Flat": Flat, "Faiss": Faiss}
 
 
 def register_engine(kind: Kind) -> Kind:
-    """Make an engine class known by its name, so that commands accept it; usable as a decorator.
+    """Register an engine class by its name, so that commands accept it; use it as a decorator.
 
     The class is a frozen dataclass whose settings are text, numbers or booleans. Check it with
     `railsearch.testing.check_engine` first.
@@ -41,7 +41,7 @@ def register_engine(kind: Kind) -> Kind:
 
 
 def parse_engine(text: str) -> Engine:
-    """Read an engine from text: its name, and its settings in parentheses, by place or by name.
+    """Read an engine from text: its name, and its settings in parentheses, by position or by name.
 
     >>> parse_engine("Faiss(hnsw, effort=64)").key
     "Faiss('hnsw', effort=64, links=32)"

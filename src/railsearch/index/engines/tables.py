@@ -14,7 +14,7 @@ from railsearch.index.engines.guarded import GuardedTable, blaming
 logger = logging.getLogger(__name__)
 
 BYTES_PER_ROW = 8192
-"""Bytes of a row that a stored table may have besides two copies of the vectors; a larger table is not kept."""
+"""Bytes for each row that a stored table may have besides two copies of the vectors; a larger table is not kept."""
 SPARE_BYTES = 2**20
 
 
@@ -64,7 +64,7 @@ class Tables:
         if stored is not None:
             try:
                 return engine.open(name, vectors, stored)
-            except Exception as error:  # whatever is wrong with a cache, the table can be built
+            except Exception as error:  # a broken cache does no harm: the table is built again
                 logger.warning("table %s of %s cannot be opened (%s); it is built again", name, engine.key, error)
         with blaming(engine, "build a table"):
             table = engine.build(name, vectors)
@@ -73,7 +73,7 @@ class Tables:
                 stored = table.to_bytes()
                 if len(stored) <= max_bytes:
                     store.write(name, engine.table_key, vectors, stored)
-            except Exception as error:  # the table itself is ready: a search must not fail for its cache
+            except Exception as error:  # the table itself is ready: a search must not fail because of its cache
                 logger.warning("table %s of %s is not kept on disk: %s", name, engine.key, error)
         return table
 
@@ -97,5 +97,5 @@ def _close_all(slots: dict[tuple[Engine, str], _Slot]) -> None:
         if slot.table is not None:
             try:
                 slot.table.close()
-            except Exception as error:  # nobody needs the table any more
+            except Exception as error:  # the table is no longer needed
                 logger.warning("table %s of %s could not be closed: %s", name, engine.key, error)

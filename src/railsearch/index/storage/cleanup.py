@@ -1,4 +1,4 @@
-"""Cleanup of an index folder: old versions that nobody reads, and files that no version names, are removed."""
+"""Cleanup of an index folder: remove old versions that no reader has open, and files that no version names."""
 
 from collections.abc import Iterable
 from pathlib import Path
@@ -11,7 +11,7 @@ from railsearch.index.storage.places import CURRENT, FOLDERS, MANIFESTS, manifes
 from railsearch.index.storage.table_files import remove_tables
 
 KEPT_VERSIONS = 3
-"""Versions that stay: the newest and those before it. Older ones stay only as long as somebody reads them."""
+"""Versions that stay: the newest and those before it. Older ones stay only as long as a reader has them open."""
 SUFFIXES = (".safetensors", ".arrow")
 
 

@@ -28,9 +28,9 @@ class WriterLock:
 
     @contextlib.contextmanager
     def held(self, purpose: str) -> Iterator[Callable[[], None]]:
-        """Hold the lock, or raise an error that names who does.
+        """Hold the lock, or raise an error that names its holder.
 
-        Gives a function that raises if another folder has taken the place of this one since.
+        Yields a function that raises if another folder has since taken the place of this one.
         """
         try:
             descriptor = open_inside(self._folder, LOCK, os.O_RDWR | os.O_CREAT)
@@ -49,7 +49,7 @@ class WriterLock:
     def _take(self, descriptor: int) -> None:
         try:
             while not _has_locked(descriptor, fcntl.LOCK_EX):
-                # Readers that ask whether it is held share it for a moment; only a writer keeps it from being shared.
+                # Readers that test the lock share it for a moment; only a writer holds it exclusively.
                 if not _has_locked(descriptor, fcntl.LOCK_SH):
                     holder = _printable(os.pread(descriptor, 256, 0)) or "another process"
                     raise IndexLockedError(f"{self._folder} is being changed by {holder}; wait until it is done.")
@@ -72,7 +72,7 @@ class WriterLock:
 
     def _write_holder(self, descriptor: int, purpose: str) -> None:
         if os.fstat(descriptor).st_nlink > 1:
-            return  # a hard link: it is a file of somebody else too
+            return  # a hard link: the file has another name too, outside of our control
         started = dt.datetime.now(dt.UTC).isoformat(timespec="seconds")
         with contextlib.suppress(OSError):  # on a full disk only the name of the holder is missing
             os.ftruncate(descriptor, 0)
@@ -80,7 +80,7 @@ class WriterLock:
             os.pwrite(descriptor, holder.encode(), 0)
 
     def is_held(self) -> bool:
-        """Return whether somebody is writing now."""
+        """Return whether a process is writing now."""
         try:
             descriptor = open_inside(self._folder, LOCK)
         except OSError:
@@ -92,10 +92,10 @@ class WriterLock:
 
 
 class ReaderLock:
-    """A shared lock on a manifest: until it is released or forgotten, cleanup keeps every file that it names."""
+    """A shared lock on a manifest: until it is released or deleted, cleanup keeps every file that it names."""
 
     def __init__(self, folder: Path, name: str) -> None:
-        """Raises FileNotFoundError if the manifest does not exist, or is being removed."""
+        """Take the lock; raises FileNotFoundError if the manifest does not exist, or is being removed."""
         self._descriptor = open_inside(folder, name)
         self.release = weakref.finalize(self, os.close, self._descriptor)
         try:
@@ -110,7 +110,7 @@ class ReaderLock:
 
 
 def remove_if_unread(folder: Path, name: str) -> bool:
-    """Remove a manifest unless somebody reads its version; return whether it is gone."""
+    """Remove a manifest unless a reader has its version open; return whether it is gone."""
     try:
         descriptor = open_inside(folder, name)
     except FileNotFoundError:
@@ -130,7 +130,7 @@ def _printable(content: bytes) -> str:
 
 
 def _has_locked(descriptor: int, kind: int) -> bool:
-    """Lock a file without waiting; return False if somebody else holds it."""
+    """Lock a file without waiting; return False if another process holds it."""
     try:
         fcntl.flock(descriptor, kind | fcntl.LOCK_NB)
     except BlockingIOError:

@@ -70,7 +70,7 @@ class Manifest:
     tuned: dict[str, str]
     """The strategy that `tune` chose for each k and engine, as text."""
     source: dict[str, str] = field(default_factory=dict)
-    """What made the embeddings, if the builder said so."""
+    """Where the embeddings come from, if `build` was told."""
 
     def encode(self) -> bytes:
         """Return the content of the manifest file."""
@@ -169,7 +169,7 @@ def _check_segments(manifest: Manifest) -> None:
     if len({segment.name for segment in manifest.segments}) < len(manifest.segments):
         raise _Refused("it names a segment twice")
     if len({segment.has_metadata for segment in manifest.segments}) > 1:
-        raise _Refused("some segments have metadata and some have not")
+        raise _Refused("some segments have metadata and some do not")
     for segment in manifest.segments:
         if not IDENTIFIER.fullmatch(segment.name):
             raise _Refused(f"it names {segment.name!r:.80}, which is not the name of a segment")

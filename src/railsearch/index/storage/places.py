@@ -66,7 +66,7 @@ def find_versions(folder: Path) -> list[int]:
 
 
 def list_versions(versions: list[int]) -> str:
-    """Return the versions as messages name them."""
+    """Return the versions as text for messages."""
     return ", ".join(map(str, versions)) or "none"
 
 

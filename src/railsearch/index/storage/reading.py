@@ -1,4 +1,4 @@
-"""Opens one version of an index: every file is checked, then mapped into memory."""
+"""Open one version of an index: check every file, then map it into memory."""
 
 import dataclasses
 from concurrent.futures import ThreadPoolExecutor
@@ -24,20 +24,19 @@ CHECKING_THREADS = 4
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Snapshot:
-    """One version, open for reading for as long as this is kept."""
+    """One version, open for reading as long as this object exists."""
 
     manifest: Manifest
     similarity: Similarity
-    """A copy that only scores, as `prepare_similarity` returns it."""
+    """A copy for scoring, as `prepare_similarity` returns it."""
     segments: tuple[Segment, ...]
     lock: ReaderLock
 
 
 def open_version(folder: Path, manifest: Manifest, lock: ReaderLock, known: Snapshot | None) -> Snapshot:
-    """Check the files of a version and map them; what is open in `known`, and is the same here, is not read again.
+    """Check the files of a version and map them; files that are open and the same in `known` are not read again.
 
-    The size of every file is checked, even if it is open: a process that reads a mapped file beyond an end that has
-    moved is killed.
+    The size of every file is checked, even if it is open: a process that reads a mapped file beyond its end is killed.
     """
     if known is not None:
         check_same_index(folder, manifest, known.manifest)
@@ -68,17 +67,17 @@ def open_version(folder: Path, manifest: Manifest, lock: ReaderLock, known: Snap
     num_items = sum(len(segment) if segment.is_live is None else int(segment.is_live.sum()) for segment in segments)
     if num_items != manifest.num_items:
         raise IndexFolderError(
-            f"version {manifest.version} of {folder} has {num_items} items but its manifest says "
+            f"version {manifest.version} of {folder} has {num_items} items but its manifest states "
             f"{manifest.num_items}; restore the folder from a copy."
         )
     return Snapshot(manifest, similarity, segments, lock)
 
 
 def check_same_index(folder: Path, found: Manifest, known: Manifest) -> None:
-    """Refuse a version of another index than the one that is open, which was built at the same path since."""
+    """Refuse a version of another index that has since been built at the path of the open one."""
     if found.birth != known.birth or found.fingerprint != known.fingerprint:
         raise IndexFolderError(
-            f"{folder} was rebuilt: index {known.birth} is open but index {found.birth} is there now; "
+            f"{folder} was rebuilt: index {known.birth} is open but index {found.birth} is now at this path; "
             "open it again with Index.open."
         )
 
@@ -136,7 +135,7 @@ def unreadable(path: Path, error: OSError) -> IndexFolderError:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class _Opened:
-    """A segment that is open, and whether the same rows of it are removed in the version to be opened."""
+    """A segment that is open, and whether the version to be opened has the same rows removed."""
 
     segment: Segment
     has_same_rows: bool

@@ -1,4 +1,4 @@
-"""Segments as files: their tensors, their metadata, and the rows of them that were removed."""
+"""Segments as files: tensors, metadata and removed rows."""
 
 from pathlib import Path
 
@@ -39,7 +39,7 @@ def write_tombstones(path: Path, is_live: Tensor) -> FileEntry:
 def read_segment(folder: Path, entry: SegmentEntry) -> Segment:
     """Map a segment into memory; raises ValueError if its tensors are not those of a segment.
 
-    The relations between its values are left to `check_segment`.
+    `check_segment` checks the relations between its values.
     """
     tensors = map_tensors(folder, segment_file(entry.name))
     if tensors.keys() - {"gate"} != TENSORS:

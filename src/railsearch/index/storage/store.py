@@ -1,4 +1,4 @@
-"""The index folder: it finds versions, opens them, and lets one writer at a time commit."""
+"""The index folder: find versions, open them, and let one writer at a time commit."""
 
 import contextlib
 import logging
@@ -47,7 +47,7 @@ class Store:
         precision: str,
         source: Mapping[str, str],
     ) -> Iterator[Writer]:
-        """Give a writer for a first version in a folder that is empty and that nobody else knows yet."""
+        """Yield a writer for the first version, in an empty folder that no other process knows yet."""
         with storage_errors(folder):
             for name in FOLDERS:
                 (folder / name).mkdir()
@@ -70,7 +70,7 @@ class Store:
         yield Writer(folder, base, (), check_place=lambda: None)
 
     def read(self, version: int | None = None, known: Snapshot | None = None) -> Snapshot:
-        """Open a version, the current one if none is named; what `known` has open already is not read again.
+        """Open a version, the current one if none is named; files that `known` has open are not read again.
 
         Raises IndexFolderError if `known` is of another index, which was at this path before.
         """
@@ -99,7 +99,7 @@ class Store:
 
     @contextlib.contextmanager
     def writing(self, purpose: str, known: Snapshot) -> Iterator[Writer]:
-        """Hold the lock, and give a writer on top of the current version; refuse if another index is there now."""
+        """Hold the lock, and yield a writer on top of the current version; refuse if the index was replaced."""
         check_is_index(self.path)
         with self._writer_lock.held(purpose) as check_place:
             with storage_errors(self.path):
@@ -108,14 +108,14 @@ class Store:
             try:
                 yield Writer(self.path, snapshot.manifest, snapshot.segments, check_place)
             except BaseException:
-                # Files that no version names take room, which may be what was missing.
+                # Removing files that no version names may free the missing space.
                 with contextlib.suppress(OSError, IndexFolderError):
                     check_place()
                     clean_up(self.path, find_versions(self.path), current_version(self.path))
                 raise
 
     def _newest(self, known: Snapshot) -> Snapshot:
-        """Return the current version; `known` itself if it is that, since all of it is open already."""
+        """Return the current version; `known` itself if it is current, since it is already open."""
         lock, version = self._lock()
         if self._decode(lock, version) == known.manifest:
             lock.release()
@@ -131,7 +131,7 @@ class Store:
         return manifest
 
     def _lock(self, version: int | None = None) -> tuple[ReaderLock, int]:
-        """Keep cleanup from a version, the current one if none is named; return its number too."""
+        """Lock a version against cleanup, the current one if none is named; return the lock and the version."""
         for _ in range(100):
             wanted = self._newest_version() if version is None else version
             path = self.path / manifest_file(wanted)
@@ -152,7 +152,7 @@ class Store:
         """Return the version that was acknowledged last; log a warning if a later one was begun."""
         version = current_version(self.path)
         newer = [found for found in find_versions(self.path) if found > version]
-        # A writer that was at work may be done by now: the lock is free, and CURRENT has moved on.
+        # An active writer may have finished by now: the lock is free, and CURRENT has moved on.
         if newer and not self._writer_lock.is_held() and current_version(self.path) == version:
             logger.warning(
                 "%s: version %d was begun but never acknowledged; using version %d", self.path, newer[-1], version
@@ -163,7 +163,7 @@ class Store:
         try:
             current = current_version(self.path)
         except IndexFolderError:
-            return  # to open a version by its number is the remedy for this
+            return  # opening a version by its number is the remedy for this
         if version > current:
             found = [found for found in find_versions(self.path) if found <= current]
             raise IndexFolderError(

@@ -1,8 +1,8 @@
-"""Tables of engines as files beside the segments: a cache that a process may fill, lose or distrust at any time.
+"""Tables of engines as files beside the segments: a cache that any process may fill, remove or ignore at any time.
 
     tables/<segment>.<table>.<engine>.table
 
-The first line of a file is the checksum of the rest, the second says what the table is, and the bytes of the engine
+The first line of a file is the checksum of the rest, the second describes the table, and the bytes of the engine
 follow. A file is used only if it is a regular file in this folder, its checksum matches, and its second line is exactly
 what the reader expects. No manifest names these files. A file that is missing, damaged or foreign costs the time to
 build the table again, and nothing else. So writers need no lock and no fsync, and a reader need not be able to write.

@@ -1,7 +1,7 @@
 """Tensors as safetensors files that are mapped into memory, so that processes share the pages.
 
-They are written here and not by safetensors, whose `save_file` writes to a hidden name of its own that stays if the
-process is killed, and lets no other user read the file. They are read here because safetensors copies what it reads.
+They are written here and not by safetensors, whose `save_file` writes to a hidden temporary file that stays if the
+process is killed, and that no other user can read. They are read here because safetensors copies what it reads.
 """
 
 import json
@@ -29,7 +29,7 @@ LARGEST_HEADER = 2**20
 
 def write_tensors(path: Path, tensors: dict[str, Tensor]) -> FileEntry:
     """Write tensors durably as a safetensors file, and return its size and checksum."""
-    ordered = sorted(tensors.items(), key=lambda item: -item[1].element_size())  # so that each is aligned
+    ordered = sorted(tensors.items(), key=lambda item: -item[1].element_size())  # keeps every tensor aligned
     header, offset = {}, 0
     for name, tensor in ordered:
         end = offset + tensor.nbytes

@@ -1,7 +1,7 @@
 """Relations that hold between the values of a segment, checked when it is opened.
 
-Checksums prove only that files are as their manifest says. A stranger can seal anything, and searches and
-certificates rely on all of this.
+Checksums prove only that files match their manifest. An attacker can seal any values, and searches and
+certificates rely on all of these relations.
 """
 
 from dataclasses import dataclass
@@ -43,7 +43,7 @@ class ItemForm:
 
 
 def check_segment(segment: Segment, form: ItemForm) -> None:
-    """Check types, shapes, order of ids and every value; raises ValueError with the first that is wrong.
+    """Check types, shapes, order of ids and every value; raises ValueError for the first that is wrong.
 
     One pass over all values: lengths and sums are recomputed, since certificates depend on the longest component.
     """
@@ -51,7 +51,7 @@ def check_segment(segment: Segment, form: ItemForm) -> None:
     _check_tensor("ids", segment.ids, torch.int64, (count,))
     _check_tensor("components", parts.components, form.dtype, (count, *form.components))
     if (parts.gate is None) != (form.gate is None):
-        raise ValueError("it has a gate but the similarity has none, or the other way round")
+        raise ValueError("it has a gate but the similarity has none, or the reverse")
     if parts.gate is not None and form.gate is not None:
         _check_tensor("gate", parts.gate, form.dtype, (count, *form.gate))
     dtype = torch.promote_types(form.dtype, torch.float32)
@@ -90,6 +90,6 @@ def _check_values(segment: Segment, dtype: torch.dtype) -> None:
     longest, off = max(longest for longest, _ in found), max(off for _, off in found)
     # Written in fp64 by the same function, so all that may differ is the order of a sum.
     if abs(longest - segment.longest) > 1e-12 * longest:
-        raise ValueError(f"its longest component has length {longest} but the manifest says {segment.longest}")
+        raise ValueError(f"its longest component has length {longest} but the manifest states {segment.longest}")
     if off > components.shape[1] ** 2 * ROUNDOFF * longest:
         raise ValueError(f"its sums are off by {off}")

@@ -1,4 +1,4 @@
-"""Verification of an index folder: every file of every version is read, and everything that is wrong is listed."""
+"""Verification of an index folder: read every file of every version and list all problems."""
 
 from dataclasses import dataclass
 from itertools import pairwise

@@ -21,12 +21,12 @@ logger = logging.getLogger(__name__)
 
 
 class Writer:
-    """Writes segments as they come, and makes one version of them with a commit."""
+    """A writer that stores segments as they arrive and turns them into one version with a commit."""
 
     def __init__(
         self, folder: Path, base: Manifest, segments: tuple[Segment, ...], check_place: Callable[[], None]
     ) -> None:
-        """Take the version to build upon, and a function that raises if the folder was replaced by another."""
+        """Store the version to build upon, and a function that raises if the folder was replaced by another."""
         self._folder = folder
         self._files: dict[str, FileEntry] = {}
         self._check_place = check_place
@@ -41,7 +41,7 @@ class Writer:
         return map_segment(self._folder, _entry(segment, tombstones=None))
 
     def commit(self, segments: Iterable[Segment], tuned: Mapping[str, str] | None = None) -> Manifest:
-        """Make a version of segments, each one that was there or that `keep` returned; durable once this returns."""
+        """Commit a version of segments, each either in the base version or returned by `keep`; durable on return."""
         folder, segments = self._folder, list(segments)
         self._check_place()
         with storage_errors(folder):
@@ -57,7 +57,7 @@ class Writer:
                     raise
                 raise StorageError(
                     f"version {manifest.version} of {folder} is in place, but may not survive a power failure "
-                    f"({error.strerror}); check the disk, and call refresh() to go on."
+                    f"({error.strerror}); check the disk, and call refresh() to continue."
                 ) from error
         try:
             clean_up(folder, find_versions(folder), manifest.version)
@@ -110,7 +110,7 @@ def storage_errors(folder: Path) -> Iterator[None]:
         remedy = "free some space" if error.errno in {errno.ENOSPC, errno.EDQUOT} else "check permissions and disk"
         raise StorageError(
             f"{folder} cannot be written ({error.strerror}: {error.filename or 'a file'}); {remedy} and try again. "
-            "The version before is unchanged."
+            "The previous version is unchanged."
         ) from error
 
 

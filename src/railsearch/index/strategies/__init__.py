@@ -1,4 +1,4 @@
-"""HOW to find the top K: small frozen choices that a search is given (the paper's section 3).
+"""Search strategies: small frozen settings that say how to find the top K (the paper's section 3).
 
 Every strategy has the same four steps: choose candidates, score them with phi, keep K, and report the ceiling of the
 items that it did not score. An answer is exact if that ceiling is not above the k-th score.

@@ -18,7 +18,7 @@ from railsearch.similarity import QueryParts
 class Average:
     """Score the n items with the best average component score (the paper's TopKAvg).
 
-    The fastest first stage: one dot product for each item. Its ceiling for the other items is the trivial one,
+    The fastest first stage: one dot product for each item. Its ceiling for the other items is only the trivial one,
     1 / temperature. Use Combined for a certificate.
     """
 

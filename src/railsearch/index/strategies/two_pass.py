@@ -28,7 +28,7 @@ class TwoPass:
     """Exact: a first pass finds a k-th score, a second scores every item whose best component reaches it (Algorithm 1).
 
     The second pass reads the corpus once, stretch by stretch, and the k-th score rises on the way. If most of a
-    stretch has to be scored, bounds do not pay: it is scored completely, and so are the next ones.
+    stretch has to be scored, bounds do not pay off: that stretch and the next ones are scored completely.
     """
 
     def find_rows(self, corpus: Corpus, query_parts: QueryParts, k: int, row_filter: RowFilter | None) -> Found:

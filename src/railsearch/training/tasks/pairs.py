@@ -1,4 +1,4 @@
-"""Training on (query, right item) pairs of embeddings that stay as they are."""
+"""Training on (query, right item) pairs of fixed embeddings."""
 
 from dataclasses import dataclass
 

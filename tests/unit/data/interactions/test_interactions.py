@@ -172,7 +172,7 @@ def test_a_catalogue_with_titles() -> None:
 def test_wrong_tables() -> None:
     table = pl.DataFrame({"user": [1], "item": [2], "timestamp": [3]})
     for arguments, message in (
-        (([1, 2],), "is a list; give a table that speaks Arrow"),
+        (([1, 2],), "is a list; give a table with an Arrow interface"),
         ((table.drop("item"),), "has no column 'item'; its columns are: user, timestamp"),
         ((table[:0],), "has no events"),
     ):
