@@ -13,7 +13,7 @@ from railsearch.errors import InvalidInputError, MissingExtraError
 from railsearch.index.engines import Engine, Faiss, Flat
 from railsearch.testing import check_engine
 from tests.support.engines import AtMost, Complete
-from tests.support.search_worlds import EXACT, WORLDS, check_result, fp64_scores, make_world
+from tests.support.search_worlds import EXACT, WORLDS, check_result, fp64_scores, make_world, tolerance_of
 from tests.support.trials import trials
 from tests.support.worked_example import TableSimilarity, worked_example_table
 
@@ -52,7 +52,7 @@ def test_certificates_hold_with_every_engine(
     k = min(k, num_items)
     for strategy in (*EXACT, PerComponent(2), Average(k), Combined(1, k), PerComponent(9)):
         result = index.search(queries, k, strategy, exclude, allow, pad=True)
-        check_result(result, truth, ids, k, visible)
+        check_result(result, truth, ids, k, visible, tolerance_of(kind))
         if strategy in EXACT:
             assert bool(result.is_exact.all()), strategy
 

@@ -13,7 +13,7 @@ from railsearch.index.certificate import Certificate
 from railsearch.index.corpus import Corpus
 from railsearch.index.segment import Segment
 from railsearch.similarity import ItemParts, QueryParts
-from tests.support.search_worlds import EXACT, TOLERANCE, WORLDS, check_result, fp64_scores, make_world
+from tests.support.search_worlds import EXACT, WORLDS, check_result, fp64_scores, make_world, tolerance_of
 from tests.support.trials import trials
 
 
@@ -54,7 +54,7 @@ def test_certificates_hold(
     ]
     for strategy in strategies:
         result = index.search(queries, k, strategy, exclude, allow, pad=True)
-        check_result(result, truth, ids, k, visible)
+        check_result(result, truth, ids, k, visible, tolerance_of(kind))
         if strategy in EXACT:
             assert bool(result.is_exact.all()), strategy
             assert bool((result.gap == 0).all()), strategy
@@ -94,7 +94,7 @@ def test_two_pass_over_many_stretches(kind: str, share: float, monkeypatch: pyte
     similarity, items, queries = make_world(kind, 3000, seed=5)
     index = Index.build(similarity, items)
     expected, found = index.search(queries, 20), index.search(queries, 20, TwoPass())
-    torch.testing.assert_close(found.scores, expected.scores, rtol=1e-5, atol=TOLERANCE)
+    torch.testing.assert_close(found.scores, expected.scores, rtol=1e-5, atol=tolerance_of(kind))
     assert bool(found.is_exact.all())
     if kind != "duplicates":
         assert torch.equal(found.ids, expected.ids)
@@ -109,7 +109,7 @@ def test_adaptive_over_many_rounds(kind: str, k: int) -> None:
     everything = [set(range(1500)) for _ in range(3)]
     for strategy in (Adaptive(), Adaptive(max_gap=0.3), Adaptive(max_scored=100), PerComponent(3), Combined(3, 10)):
         result = index.search(queries, k, strategy)
-        check_result(result, truth, ids, k, everything)
+        check_result(result, truth, ids, k, everything, tolerance_of(kind))
         if strategy == Adaptive():
             assert bool(result.is_exact.all())
         if strategy == Adaptive(max_gap=0.3):

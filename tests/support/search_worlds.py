@@ -18,7 +18,8 @@ from railsearch import (
 from railsearch.similarity import ItemParts, QueryParts, Similarity
 
 EXACT = (BruteForce(), TwoPass(), Adaptive())
-TOLERANCE = 3e-2  # of scores that reach 50: fp32 against fp64, through gates that magnify rounding; 0.009 was seen
+TOLERANCE = 5e-3  # of scores that reach 50: fp32 against fp64
+SHARP_TOLERANCE = 3e-2  # a sharp gate magnifies the rounding of its inputs; 0.009 was seen
 
 
 def make_world(kind: str, num_items: int, seed: int) -> tuple[Similarity, Tensor, Tensor]:
@@ -45,6 +46,11 @@ def make_world(kind: str, num_items: int, seed: int) -> tuple[Similarity, Tensor
     return mol.eval(), items, queries
 
 
+def tolerance_of(kind: str) -> float:
+    """Return how far fp32 scores of such a world may be from fp64 ones."""
+    return SHARP_TOLERANCE if kind == "sharp" else TOLERANCE
+
+
 WORLDS = ["random", "sharp", "near ties", "duplicates", "single", "dot"]
 
 
@@ -64,7 +70,9 @@ def fp64_scores(index: Index, queries: Tensor, items: Tensor, dtype: torch.dtype
     )
 
 
-def check_result(result: SearchResult, truth: Tensor, ids: Tensor, k: int, visible: list[set[int]]) -> None:
+def check_result(
+    result: SearchResult, truth: Tensor, ids: Tensor, k: int, visible: list[set[int]], tolerance: float = TOLERANCE
+) -> None:
     """Check everything that a certificate promises against the fp64 scores of the items visible to each query."""
     row_of = {int(item): row for row, item in enumerate(ids)}
     for query in range(len(truth)):
@@ -74,14 +82,14 @@ def check_result(result: SearchResult, truth: Tensor, ids: Tensor, k: int, visib
         assert set(returned) <= allowed
         own = {item: float(truth[query, row_of[item]]) for item in allowed}
         for item, score in zip(returned, result.scores[query].tolist(), strict=False):
-            assert abs(own[item] - score) <= TOLERANCE
+            assert abs(own[item] - score) <= tolerance
         ranked = sorted(own.values(), reverse=True)[:k]
         if len(ranked) < k:  # all that there is was returned
             continue
         true_kth, found_kth = ranked[-1], float(result.scores[query, -1])
-        assert true_kth - found_kth <= float(result.gap[query]) + TOLERANCE
+        assert true_kth - found_kth <= float(result.gap[query]) + tolerance
         if bool(result.is_exact[query]):
             missed = [score for item, score in own.items() if item not in returned]
-            assert max(missed, default=-np.inf) <= found_kth + TOLERANCE
+            assert max(missed, default=-np.inf) <= found_kth + tolerance
         for item in returned[: int(result.num_certified[query])]:
-            assert own[item] >= true_kth - TOLERANCE
+            assert own[item] >= true_kth - tolerance
