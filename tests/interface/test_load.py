@@ -1,5 +1,6 @@
 """`railsearch.load` opens every folder that railsearch writes, and refuses every other path by name."""
 
+from collections.abc import Callable
 from pathlib import Path
 
 import polars as pl
@@ -8,7 +9,7 @@ import torch
 
 import railsearch
 from railsearch import DotProduct, Index, Recommender, TextRetriever
-from railsearch.data import Interactions, write_prepared
+from railsearch.data import Interactions, read_prepared, write_prepared
 from railsearch.encoders import TextEncoder
 from railsearch.foundation.errors import ModelFolderError, RailsearchError
 from tests.support.training_worlds import random_walks, small_recipe
@@ -71,3 +72,25 @@ def test_anything_else_is_refused(tmp_path: Path) -> None:
     for path in (None, 5):
         with pytest.raises(RailsearchError, match=f"path is {path}; give the name of a folder"):
             railsearch.load(path)
+
+
+@pytest.mark.parametrize(
+    "open_path",
+    [
+        railsearch.load,
+        railsearch.load_similarity,
+        Recommender.load,
+        TextRetriever.load,
+        read_prepared,
+        Index.open,
+        Index.check,
+    ],
+)
+def test_names_that_are_too_long_and_loops_of_links_are_refused_by_name(
+    open_path: Callable[[Path], object], tmp_path: Path
+) -> None:
+    loop = tmp_path / "loop"
+    loop.symlink_to(loop)
+    for path in (tmp_path / ("x" * 300), loop, loop / "inside"):
+        with pytest.raises(RailsearchError, match=path.name):
+            open_path(path)

@@ -108,6 +108,21 @@ def test_queries_and_items_that_are_both_tiny_are_refused(power: int, strategy: 
     check_certificate(result, truth, 5, rounding_of(queries * 10.0**-power, index_items(index)))
 
 
+@pytest.mark.parametrize("strategy", STRATEGIES, ids=repr)
+def test_embeddings_whose_components_underflow_to_zero_are_refused(strategy: Strategy) -> None:
+    mol = MixtureOfLogits(
+        query_dim=4, item_dim=4, num_query_components=2, num_item_components=2, component_dim=4, seed=0,
+        item_projection="swiglu",
+    ).eval()  # fmt: skip
+    items = torch.randn(300, 4, generator=torch.Generator().manual_seed(0))
+    index = Index.build(mol, items)
+    with pytest.raises(InvalidInputError, match=r"queries has a row.*underflow.*scale the embeddings up"):
+        index.search(torch.stack([items[0], 1e-23 * items[1]]), 3, strategy)
+    with pytest.raises(InvalidInputError, match=r"items has a row.*underflow.*scale the embeddings up"):
+        index.add(1e-23 * items)
+    assert index.search(torch.zeros(1, 4), 3, strategy).scores.shape == (1, 3)  # zeros lose nothing
+
+
 def index_items(index: Index) -> Tensor:
     return index._corpus.segments[0].parts.components[:, 0].double()
 

@@ -1,5 +1,6 @@
 """The registry of openers: each package registers how its folders are opened, and `open_folder` finds the right one."""
 
+import os
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
@@ -49,6 +50,8 @@ def register_opener(
 def format_of(path: str | Path) -> str | None:
     """Return the format of a folder that railsearch wrote, such as "railsearch.index"; None for any other path."""
     folder = settled_folder(as_path(path))
+    if not os.path.isdir(folder):  # noqa: PTH112  (Path.is_dir raises if a name is too long)
+        return None
     return next((name for name, opener in _openers.items() if opener.recognizes(folder)), None)
 
 
@@ -57,7 +60,7 @@ def open_folder(path: str | Path) -> object:
     target = as_path(path)
     name = format_of(target)
     if name is None:
-        state = "is not a folder that railsearch wrote" if settled_folder(target).exists() else "does not exist"
+        state = "is not a folder that railsearch wrote" if os.path.exists(settled_folder(target)) else "does not exist"  # noqa: PTH110
         known = ", ".join(sorted(each.removeprefix("railsearch.").replace("_", " ") for each in _openers))
         raise ModelFolderError(f"{target} {state}; give the folder of one of: {known}.")
     return _openers[name].open(target)

@@ -207,7 +207,12 @@ def as_path(path: object) -> Path:
     """Check that the value names a file or folder, and return its absolute path."""
     if not isinstance(path, (str, os.PathLike)) or not str(path) or "\0" in str(path):
         raise InvalidInputError(f"path is {path!r}; give the name of a folder.")
-    return Path(path).resolve()
+    try:
+        return Path(path).resolve()
+    except (OSError, RuntimeError) as error:
+        raise InvalidInputError(
+            f"path is {str(path)!r}, whose symbolic links form a loop; give another path."
+        ) from error
 
 
 def as_file(path: object) -> Path:

@@ -9,7 +9,7 @@ import torch
 from torch import Tensor
 
 from railsearch.foundation.errors import FingerprintError, InvalidInputError
-from railsearch.foundation.inputs import ArrayLike, as_embeddings, as_ids, check_finite
+from railsearch.foundation.inputs import LARGEST_INTEGER, ArrayLike, as_embeddings, as_ids, check_finite
 from railsearch.foundation.results import ItemBatch, ItemBatches
 from railsearch.index.metadata import Metadata, as_metadata, fit_columns, stack
 from railsearch.index.segment import Segment
@@ -20,7 +20,8 @@ from railsearch.similarity.fingerprints import leave_unnamed
 SEGMENT_BYTES = 2**28
 """Bytes that a large build holds in memory before they are written as a segment."""
 
-LARGEST_ID = 2**63 - 1
+SMALLEST_FACTOR = 1e-18
+"""The product of two smaller values underflows in fp32."""
 
 Items: TypeAlias = "ArrayLike | ItemParts | ItemBatch | ItemBatches | Iterator[ItemBatch] | Sequence[ItemBatch]"
 
@@ -190,6 +191,7 @@ class SegmentBuilder:
             self._on_rows(len(parts))
         else:
             parts = compute_item_parts(self._similarity, items, on_rows=self._on_rows)
+            check_not_lost(items, parts.components, name="items")
         if self._dtype is not None:
             parts, exact = parts.to(self._dtype), parts
             _check_storage(parts, exact)
@@ -197,6 +199,20 @@ class SegmentBuilder:
             if part is not None:
                 check_finite(part, name=name)
         return ItemParts(parts.components, parts.gate)
+
+
+def check_not_lost(embeddings: Tensor, components: Tensor, *, name: str) -> None:
+    """Refuse embeddings that are so small that all their components underflow to zero: every score would be a tie."""
+    largest = torch.linalg.vector_norm(embeddings.flatten(1), ord=torch.inf, dim=1)  # (n,)
+    is_tiny = (largest > 0) & (largest < SMALLEST_FACTOR)  # (n,)
+    if not bool(is_tiny.any()):
+        return
+    is_lost = is_tiny & (components == 0).flatten(1).all(dim=1).to(is_tiny.device)  # (n,)
+    if bool(is_lost.any()):
+        raise InvalidInputError(
+            f"{name} has a row with no value above {float(largest[is_lost][0]):.2g}, so its components underflow to "
+            "zero in fp32; scale the embeddings up, to a length near 1."
+        )
 
 
 def _check_storage(stored: ItemParts, exact: ItemParts) -> None:
@@ -243,7 +259,7 @@ class SeenIds:
 def _next_ids(first_id: int | None, count: int) -> Tensor:
     if first_id is None:
         raise InvalidInputError("ids is missing; give the ids of the items to replace, or use add.")
-    if first_id + count > LARGEST_ID:
+    if first_id + count > LARGEST_INTEGER:
         raise InvalidInputError(f"{count} ids after {first_id - 1} do not fit into int64; give ids.")
     return torch.arange(first_id, first_id + count)  # (n,)
 

@@ -8,7 +8,7 @@ from torch import Tensor
 from railsearch.foundation.errors import InvalidInputError, NotEnoughItemsError
 from railsearch.foundation.inputs import ArrayLike, as_embeddings, as_tensor, as_user_ids, check_count, check_positive
 from railsearch.foundation.results import NO_ITEM, Explanation, SearchResult
-from railsearch.index.building import check_parts, one_query
+from railsearch.index.building import check_not_lost, check_parts, one_query
 from railsearch.index.certificate import as_float32
 from railsearch.index.contents import Contents
 from railsearch.index.corpus import Corpus
@@ -121,7 +121,9 @@ def _query_parts(corpus: Corpus, queries: Tensor | QueryParts, user_ids: Tensor 
     if isinstance(queries, QueryParts):
         return QueryParts(queries.components.to(like), None if queries.gate is None else queries.gate.to(like))
     users = None if user_ids is None else user_ids.to(like.device)
-    return corpus.similarity.query_parts(queries.to(like), user_ids=users)
+    parts = corpus.similarity.query_parts(queries.to(like), user_ids=users)
+    check_not_lost(queries, parts.components, name="queries")
+    return parts
 
 
 def _result(corpus: Corpus, batches: list[Found]) -> SearchResult:

@@ -112,9 +112,11 @@ class Engine(Protocol):
         ...
 
     def open(self, name: str, vectors: Tensor, stored: bytes) -> Table:
-        """Open a table from the bytes of its `to_bytes`, which were checked against a checksum.
+        """Open a table of vectors (N, d) from the bytes of its `to_bytes`. Called only if the engine `is_persistent`.
 
-        The vectors are those that it was built from. Called only if the engine `is_persistent`.
+        The checksum of the bytes was checked, but a stranger who wrote the folder can write a checksum too. Check
+        every number that is followed as an address. An exact engine must also check that the bytes fit the vectors,
+        because answers are certified on its word.
 
         Raises:
             EngineError: the bytes cannot be used; the index then builds the table again.

@@ -2,6 +2,7 @@
 
 import contextlib
 import logging
+import os
 import uuid
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
@@ -84,7 +85,7 @@ class Store:
 
     def verify(self) -> Verification:
         """Read every file of every version, and list the problems."""
-        if not self.path.is_dir():
+        if not os.path.isdir(self.path):  # noqa: PTH112  (Path.is_dir raises if a name is too long)
             raise IndexFolderError(f"{self.path} does not exist; give an index folder.")
         try:
             lock, current = self._lock()
