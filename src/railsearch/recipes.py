@@ -42,11 +42,11 @@ ENCODERS = ("sasrec", "hstu", "text")
 
 
 def read_recipe(file: str | Path, changes: Iterable[str] = ()) -> Recipe | TextRecipe:
-    """Read a recipe of a recommender or a text retriever; the kind of its encoder says which.
+    """Read a recipe of a recommender or a text retriever; the kind of its encoder decides which.
 
     Args:
-        file: a TOML file; unknown settings are errors.
-        changes: single settings in place of the file's, such as "training.epochs=5"; without a value, such as
+        file: a TOML file; unknown settings are refused.
+        changes: single settings that replace those of the file, such as "training.epochs=5"; without a value, such as
             "training.patience=", the setting is omitted.
 
     >>> import tempfile

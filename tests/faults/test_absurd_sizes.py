@@ -58,7 +58,7 @@ def test_recommenders(recommender: Recommender, tmp_path: Path, name: str, size:
     config = recommender_folder.FORMAT.read(tmp_path / "model")
     encoder = {**config["recipe"]["encoder"], name: size}
     restate(recommender_folder.FORMAT, tmp_path / "model", "recipe", encoder=encoder)
-    with pytest.raises(ModelFolderError, match=r"does not hold together|belongs to another model"):
+    with pytest.raises(ModelFolderError, match=r"is inconsistent|belongs to another model"):
         Recommender.load(tmp_path / "model")
 
 
@@ -79,7 +79,7 @@ def test_text_encoders(tmp_path: Path, name: str, size: int) -> None:
     encoder = TextEncoder.from_pretrained(settings)
     encoder.save(tmp_path / "model")
     restate(text_folder.FORMAT, tmp_path / "model", "backbone", **{name: size})
-    with pytest.raises(ModelFolderError, match=r"config of the model|does not hold together"):
+    with pytest.raises(ModelFolderError, match=r"config of the model|is inconsistent"):
         TextEncoder.load(tmp_path / "model")
     text = (base / "config.json").read_text()
     current = f'"{name}": {encoder.backbone.config.to_dict()[name]}'

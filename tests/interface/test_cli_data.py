@@ -66,7 +66,9 @@ def test_movielens(folder: Path) -> None:
 
 def test_a_table_of_ones_own(folder: Path) -> None:
     arguments = ["prepare", "shop", "--from", "events.csv", "--user", "customer", "--item", "product"]
-    with pytest.raises(InvalidInputError, match=r"line 5: timestamp 'soon' is no number or ISO date.*max_bad_rows=N"):
+    with pytest.raises(
+        InvalidInputError, match=r"line 5: timestamp 'soon' is not a number or ISO date.*max_bad_rows=N"
+    ):
         run(*arguments, "--timestamp", "when")
     assert not (folder / "data").exists() or not list((folder / "data").iterdir())
     text = run(*arguments, "--timestamp", "when", "--rating", "stars", "--max-bad-rows", 1)
@@ -95,7 +97,7 @@ def test_sequences_and_min_count(folder: Path) -> None:
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
-        (("ml1m",), r"'ml1m' is no published data set \(ml-1m, ml-20m, books\)"),
+        (("ml1m",), r"'ml1m' is not a published data set \(ml-1m, ml-20m, books\)"),
         (("ml-20m", "--from", "unpacked"), r"ratings.csv does not exist"),
         (("books", "--from", "absent"), r"absent does not exist; pass the folder of ratings_Books.csv"),
         (("lines", "--from", "lines.txt", "--rating", "stars"), "is a file of sequences, which has no columns"),

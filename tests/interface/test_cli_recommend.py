@@ -74,7 +74,7 @@ def test_viewed_and_unknown_items(folder: Path, recommender: Recommender) -> Non
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
-        ([], "give either users or histories"),
+        ([], "give exactly one of users and histories"),
         (["--users", "1"], "--users needs their histories; add --data"),
         (["--history", ""], "the history of 0 has no events"),
         (["--history", "1", "-k", "41"], "k is 41 but there are 40 items; ask for k <= 40"),

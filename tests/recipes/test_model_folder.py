@@ -53,7 +53,7 @@ def test_read_back_it_recommends_the_same_bit_for_bit(encoder: str, similarity: 
 
 def test_without_interactions_histories_are_needed(recommender: Recommender, saved: Path) -> None:
     loaded = Recommender.load(saved)
-    with pytest.raises(InvalidInputError, match=r"no histories of users are at hand .* pass histories=..., or load"):
+    with pytest.raises(InvalidInputError, match=r"no histories of users are available .* pass histories=..., or load"):
         loaded.recommend(["user 1"], 3)
     asked = {"user 1": [1, 2, 3], "nobody": [4]}
     assert loaded.recommend(histories=asked, k=3).equals(recommender.recommend(histories=asked, k=3))

@@ -226,15 +226,15 @@ def test_unknown_items_are_ignored_where_that_is_asked_for(recommender: Recommen
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
-        ({}, "give either users or histories; exactly one of them"),
+        ({}, "give exactly one of users and histories"),
         ({"users": [1], "histories": [[1]]}, "give either users or histories"),
         ({"users": [1, 99]}, r"users\[1\] is 99, whose history is unknown; pass it as histories="),
         ({"users": ["nobody"]}, r"users\[0\] is 'nobody', whose history is unknown"),
         ({"users": "1"}, "users is '1'; give a list of ids"),
         ({"users": 1}, "users is 1; give a list of ids"),
-        ({"users": []}, "there is nobody to recommend to; give at least one user or history"),
-        ({"histories": []}, "there is nobody to recommend to"),
-        ({"histories": {}}, "there is nobody to recommend to"),
+        ({"users": []}, "there are no users or histories; give at least one"),
+        ({"histories": []}, "there are no users or histories"),
+        ({"histories": {}}, "there are no users or histories"),
         ({"histories": [[1], []]}, "the history of 1 has no events; there is nothing to recommend from"),
         ({"histories": {"ann": []}}, "the history of 'ann' has no events"),
         (
@@ -335,7 +335,7 @@ def test_a_split_of_ones_own() -> None:
     split = Split(WORLD, WORLD.offsets[1:], None, test, "the second item")
     recommender = Recommender.fit(WORLD, small_recipe(epochs=1), split=split)
     assert recommender.card.protocol == "the second item"
-    with pytest.raises(InvalidInputError, match="the split is one of other interactions; split those that are given"):
+    with pytest.raises(InvalidInputError, match="the split belongs to other interactions; split the given ones"):
         Recommender.fit(random_walks(), small_recipe(), split=split)
 
 

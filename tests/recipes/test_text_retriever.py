@@ -214,7 +214,7 @@ def test_from_a_recipe_to_an_answer(base: Path, tmp_path: Path) -> None:
     assert {item["passage_id"] for answer in found["queries"] for item in answer["items"]} <= {
         f"p{n}" for n in range(20)
     }
-    assert "passages a second; 0 of them are longer than 12 tokens" in built["encoding"]
+    assert "passages per second; 0 of them are longer than 12 tokens" in built["encoding"]
     shown = run("search", index, "--text", "who w1 w7", "--row", 0, "--row", 0, "-k", 1, "--explain")
     assert "who w1 w7" in shown
     assert "certified exact" in shown

@@ -83,8 +83,8 @@ def run_benchmark(
         batch_sizes: numbers of queries in a search; times by stage are those of the first size.
         repeats: measurements of each strategy and size; every repeat takes the next batch of the queries.
         naive: also measure brute force on raw item embeddings, as research code runs it.
-        show_progress: True draws a progress bar, False shows nothing; by default, a bar on a terminal, and elsewhere
-            a line now and then.
+        show_progress: True draws a progress bar, False shows nothing; by default, a bar on a terminal, and an
+            occasional line elsewhere.
 
     >>> from railsearch.data import make_shape
     >>> shape = make_shape("ml-20m", num_items=300, num_queries=4)

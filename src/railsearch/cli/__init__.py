@@ -12,7 +12,7 @@ FAILED = 2
 
 
 def main() -> NoReturn:
-    """Run the command line; an error that the user can mend is one line on standard error, and exit code 2."""
+    """Run the command line; an error that the user can fix is one line on standard error, and exit code 2."""
     try:
         code = _run()
     except KeyboardInterrupt:  # also while modules are imported
@@ -50,20 +50,20 @@ def _run() -> int:
         name = "" if error.filename is None else f"{error.filename!r}: "
         return _complain(f"error: {name}{error.strerror or error}.")
     except (MemoryError, RuntimeError) as error:
-        if not isinstance(error, MemoryError) and "allocate memory" not in str(error):  # as torch says it
+        if not isinstance(error, MemoryError) and "allocate memory" not in str(error):  # torch's own message
             raise
         return _complain("error: there is not enough memory for these sizes; choose smaller ones.")
     return 0
 
 
 def _complain(text: str) -> int:
-    with contextlib.suppress(OSError):  # if standard error is full too, the exit code has to do
+    with contextlib.suppress(OSError):  # if standard error is full too, only the exit code reports it
         print(text, file=sys.stderr, flush=True)
     return FAILED
 
 
 def _close_output() -> None:
-    """Give up what could not be written, so that the interpreter does not try again and complain at its end."""
+    """Discard output that could not be written, so that the interpreter does not retry and complain at exit."""
     null = os.open(os.devnull, os.O_WRONLY)
     os.dup2(null, sys.stdout.fileno())
     os.close(null)

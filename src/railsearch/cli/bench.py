@@ -175,7 +175,7 @@ def tell_scaling(report: ScalingReport, console: Console) -> None:
         f"{report.strategy}, batch of {report.batch_size}, k {report.k}, {report.repeats} repeats\n{report.machine}"
     )
     table = Table(title=f"{report.strategy} on a growing corpus, median ms", title_justify="left")
-    for column in ("items", "whole search", "scan of the corpus", "scoring and selection", "scan, ns per item"):
+    for column in ("items", "complete search", "scan of the corpus", "scoring and selection", "scan, ns per item"):
         table.add_column(column, justify="right")
     for row in report.rows:
         table.add_row(

@@ -102,8 +102,8 @@ def build(
             Index.open(index, engine=chosen).prepare_engine()
         encoder = retriever.model.encoder
         num_cut = encoder.count_cut(list(texts.values()), Side.PASSAGE)
-        encoding = f"{len(texts) / seconds:,.0f} passages a second; {num_cut:,} of them are longer than "
-        _report(built, as_json, {"encoding": f"{encoding}{encoder.max_passage_length} tokens and lost their end"})
+        encoding = f"{len(texts) / seconds:,.0f} passages per second; {num_cut:,} of them are longer than "
+        _report(built, as_json, {"encoding": f"{encoding}{encoder.max_passage_length} tokens and were truncated"})
         return
     assert items is not None
     batches = read_items(items, ids=ids, metadata=metadata, id_column=id_column, embedding_column=embedding_column)

@@ -46,7 +46,7 @@ def search(
     strategy: Annotated[
         str | None,
         typer.Option(
-            help="Search strategy, such as TwoPass, Average(500) or Combined(5,200). By default, what tune chose.",
+            help="Search strategy, such as TwoPass, Average(500) or Combined(5,200). By default, the choice of tune.",
             show_default=False,
         ),
     ] = None,

@@ -17,12 +17,12 @@ if TYPE_CHECKING:
 HIDDEN_CATEGORIES = frozenset({"Cc", "Cs", "Zl", "Zp"})
 """Control characters, halves of surrogate pairs, and line and paragraph separators."""
 TEXT_DIRECTIONS = frozenset("\u061c\u200e\u200f\u202a\u202b\u202c\u202d\u202e\u2066\u2067\u2068\u2069")
-"""Characters that turn the direction of the text after them."""
+"""Characters that change the direction of the text after them."""
 RIGHT_ALIGNED = frozenset({"rank", "id", "score"})
 
 
 def visible(value: object) -> str:
-    r"""Return a value as text that a terminal shows and does not obey: control characters become escapes.
+    r"""Return a value as text that cannot control a terminal: control characters become escapes.
 
     >>> print(visible("a\x1b[2Jb"))
     a\x1b[2Jb
@@ -49,7 +49,7 @@ class WarningFormatter(logging.Formatter):
 
 
 def make_console(*, stderr: bool = False, wraps: bool = False) -> Console:
-    """Return a console that takes text literally, without markup; long lines are kept whole unless it wraps."""
+    """Return a console that takes text literally, without markup; long lines are not broken unless it wraps."""
     return Console(stderr=stderr, markup=False, highlight=False, soft_wrap=not wraps)
 
 

@@ -23,7 +23,7 @@ def read_array(path: str | Path) -> npt.NDArray[np.generic]:
     """Map the array of a .npy file into memory; nothing is unpickled."""
     file = _existing(path)
     if file.suffix != ".npy":
-        raise InvalidInputError(f"{file} is no .npy file; save the array with numpy.save.")
+        raise InvalidInputError(f"{file} is not a .npy file; save the array with numpy.save.")
     try:
         return np.load(file, mmap_mode="r", allow_pickle=False)  # type: ignore[no-any-return]
     except (OSError, ValueError, EOFError, OverflowError, MemoryError, SyntaxError, TokenError) as error:
@@ -140,7 +140,7 @@ def _embeddings(column: "Series", file: Path, first_row: int = 0) -> npt.NDArray
         return column.cast(_array_type(column)).to_numpy()
     except (pl.exceptions.PolarsError, TypeError, ValueError) as error:
         raise InvalidInputError(
-            f"{file} holds {column.dtype} in column {column.name!r}, which is no array of numbers ({error}); give "
+            f"{file} holds {column.dtype} in column {column.name!r}, which is not an array of numbers ({error}); give "
             "lists of numbers, all of one length."
         ) from error
 
@@ -186,5 +186,5 @@ def _scan(file: Path) -> "LazyFrame":
 def _existing(path: str | Path) -> Path:
     file = Path(path)
     if not file.is_file():
-        raise InvalidInputError(f"{file} does not exist or is no file; give one of: {FORMATS}.")
+        raise InvalidInputError(f"{file} does not exist or is not a file; give one of: {FORMATS}.")
     return file

@@ -31,8 +31,8 @@ def rank_with_bm25(
         questions: questions about these passages.
         k1: saturation; the larger, the more a repeated word counts.
         b: penalty of long passages, from 0 (none) to 1.
-        show_progress: True draws a progress bar, False shows nothing; by default, a bar on a terminal, and elsewhere
-            a line now and then.
+        show_progress: True draws a progress bar, False shows nothing; by default, a bar on a terminal, and an
+            occasional line elsewhere.
     """
     check_positive(k1, name="k1")
     if b != 1:

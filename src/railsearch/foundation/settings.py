@@ -38,7 +38,7 @@ class Config(BaseModel):
         """Read settings from a TOML file.
 
         Args:
-            file: a file with one section for each group of settings; unknown settings are errors.
+            file: a file with one section for each group of settings; unknown settings are refused.
             changes: single settings that replace those of the file, such as "training.epochs=5"; without a value,
                 such as "training.patience=", the setting is omitted.
         """

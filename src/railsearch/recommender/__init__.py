@@ -1,4 +1,4 @@
-"""The front door for recommendation: fit on interactions, evaluate, index, search, recommend, save and load."""
+"""Recommendation in one class: fit on interactions, evaluate, index, search, recommend, save and load."""
 
 from railsearch.recommender.recipe import (
     DataConfig,

@@ -1,4 +1,4 @@
-"""From search results to a table of recommendations: ids of the index and of items, and who has too few items left."""
+"""From search results to a table of recommendations; check that every request has enough items left."""
 
 from typing import TYPE_CHECKING
 
@@ -25,7 +25,7 @@ def index_ids(items: "DataFrame") -> Tensor:
 
 
 def check_enough(requests: Requests, k: int, ids: Tensor, index: Index, *, filter_viewed: bool) -> None:
-    """Check that every request has k items left in the index, and name the first that has not."""
+    """Check that every request has k items left in the index, and name the first that does not."""
     num_items = len(index)
     if k > num_items:
         raise NotEnoughItemsError(f"k is {k} but there are {num_items} items; ask for k <= {num_items}.")

@@ -1,4 +1,4 @@
-"""The model card of a recommender: what it was trained on, and how good it was by which protocol."""
+"""The model card of a recommender: its training data, its quality, and the protocol of the measurement."""
 
 from railsearch.data import Split
 from railsearch.evaluation import Evaluation
@@ -15,7 +15,7 @@ def describe_recommender(split: Split, recipe: Recipe, report: FitReport, evalua
     return ModelCard(
         title=f"{recipe.encoder.kind} with {recipe.similarity.kind}",
         purpose="A recommender by railsearch: it takes a history of items and ranks the item that comes next."
-        + " The encoder knows when each held-out item was met, as a server knows when it is asked." * knows_times,
+        + " The encoder uses the time of each held-out item, as a server uses the time of a request." * knows_times,
         data=f"{data.source}: {len(data):,} events of {data.num_users:,} users with {data.num_items:,} items, of which "
         f"{split.num_train_events:,} were trained on; {len(data.bad_rows)} rows were skipped as bad.",
         counts={

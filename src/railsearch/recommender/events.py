@@ -15,12 +15,12 @@ InteractionsLike: TypeAlias = Interactions | ArrowTable
 
 
 def as_interactions(given: InteractionsLike) -> Interactions:
-    """Return interactions, from a table with the columns user, item and timestamp if need be."""
+    """Return interactions; convert a table with the columns user, item and timestamp if necessary."""
     return given if isinstance(given, Interactions) else Interactions.from_frame(given)
 
 
 def as_split(data: Split | InteractionsLike | str | Path, *, has_validation: bool) -> Split:
-    """Return a split; interactions that are not split yet hold out the last items of each user."""
+    """Return a split; if the interactions are not split yet, hold out the last items of each user."""
     if isinstance(data, Split):
         return data
     interactions = read_prepared(data) if isinstance(data, (str, Path)) else as_interactions(data)

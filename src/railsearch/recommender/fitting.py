@@ -32,7 +32,7 @@ def train_model(
 
 
 def describe_run(recipe: Recipe, split: Split) -> dict[str, object]:
-    """Return what identifies a training run besides its training settings: the model, and every event."""
+    """Return everything that identifies a training run besides its training settings: the model, and every event."""
     events = split.interactions
     digest = xxhash.xxh3_64()
     for values in (events.users, events.items, events.timestamps, split.train_ends):
@@ -52,6 +52,6 @@ def _build(recipe: Recipe, *, num_items: int) -> SequentialModel:
             encoder=build_encoder(recipe, num_items=num_items, seed=seed),
             similarity=build_similarity(recipe, seed=seed),
         )
-    except (RuntimeError, MemoryError, OverflowError, TypeError) as error:  # sizes that no memory holds
+    except (RuntimeError, MemoryError, OverflowError, TypeError) as error:  # sizes that do not fit into memory
         cause = str(error).partition("\n")[0]
         raise InvalidInputError(f"the model of this recipe cannot be built ({cause}); choose smaller sizes.") from error

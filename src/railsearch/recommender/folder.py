@@ -64,7 +64,7 @@ def fingerprint_of(model: SequentialModel, items: "DataFrame") -> str:
 
 
 def write_recommender(saved: SavedRecommender, target: Path, *, overwrite: bool) -> None:
-    """Write the folder; if the process is killed at any moment, the old one or the new one is there."""
+    """Write the folder; if the process is killed at any moment, the old or the new one remains."""
     config = {
         "fingerprint": saved.fingerprint,
         "recipe": saved.recipe.model_dump(mode="json"),
@@ -101,8 +101,8 @@ def read_recommender(path: Path) -> SavedRecommender:
         fill(model, tensors, folder / WEIGHTS_FILE)
         stated = str(config["fingerprint"])
     except (InvalidInputError, TypeError, KeyError, RuntimeError, OverflowError, pl.exceptions.PolarsError) as error:
-        raise ModelFolderError(f"{folder} does not hold together ({error}); restore it from a copy.") from error
+        raise ModelFolderError(f"{folder} is inconsistent ({error}); restore it from a copy.") from error
     found = fingerprint_of(model, items)
     if found != stated:
-        raise FingerprintError(f"{folder} says that it holds model {stated} but holds {found}; restore it from a copy.")
+        raise FingerprintError(f"{folder} states model {stated} but holds {found}; restore it from a copy.")
     return SavedRecommender(model.train(False), recipe, card, items, users, found)

@@ -25,7 +25,7 @@ class SplitConfig(Config):
 
     has_validation: bool = Field(
         default=True,
-        description="hold out the item before the last to pick the epoch with; without it the test item picks the "
+        description="hold out the item before the last to pick the epoch; otherwise the test item picks the "
         "epoch, as in the paper's tables",
     )
 
@@ -35,11 +35,11 @@ class SequenceConfig(Config):
 
     dim: int = Field(default=50, ge=1, le=LARGEST_SIZE, description="D, the size of item embeddings and of outputs")
     max_length: int = Field(
-        default=200, ge=1, le=LARGEST_SIZE, description="the longest history; of a longer one the last events count"
+        default=200, ge=1, le=LARGEST_SIZE, description="the longest history; a longer one is cut to its last events"
     )
     dropout: float = Field(default=0.2, ge=0, lt=1, description="share of values dropped while training")
     normalizes_output: bool | None = Field(
-        default=None, description="layer-normalise outputs; by default unless the similarity is a cosine"
+        default=None, description="apply layer norm to outputs; by default true unless the similarity is a cosine"
     )
 
 
@@ -92,7 +92,7 @@ class Recipe(Config):
 
 
 def read_interactions_of(recipe: Recipe, path: str | Path | None = None) -> Interactions:
-    """Read the prepared data that a recipe names, or those in another folder."""
+    """Read the prepared data that a recipe names, or data in another folder."""
     folder = recipe.data.folder if path is None else path
     if folder is None:
         raise InvalidInputError("the recipe names no data; set data.folder, or pass path=PATH.")
@@ -100,7 +100,7 @@ def read_interactions_of(recipe: Recipe, path: str | Path | None = None) -> Inte
 
 
 def build_encoder(recipe: Recipe, *, num_items: int, seed: int | None) -> SequenceEncoder:
-    """Build the encoder that a recipe describes, with its first weights."""
+    """Build the encoder that a recipe describes, with its initial weights."""
     settings = recipe.encoder.model_dump(exclude={"kind", "normalizes_output"})
     kind = SASRec if isinstance(recipe.encoder, SASRecConfig) else HSTU
     normalizes = recipe.encoder.normalizes_output
@@ -110,7 +110,7 @@ def build_encoder(recipe: Recipe, *, num_items: int, seed: int | None) -> Sequen
 
 
 def build_similarity(recipe: Recipe, *, seed: int | None) -> Similarity:
-    """Build the similarity that a recipe describes, with its first weights."""
+    """Build the similarity that a recipe describes, with its initial weights."""
     dim = recipe.encoder.dim
     own_seed = None if seed is None else (seed + 1) % LARGEST_SEED
     return similarity_from(recipe.similarity, {"dim": dim, "query_dim": dim, "item_dim": dim, "seed": own_seed})

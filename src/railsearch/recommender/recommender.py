@@ -37,7 +37,7 @@ QUERIES_PER_SEARCH = 1024
 
 
 class Recommender:
-    """A trained sequence model, the items that it knows, and the histories of users if they are at hand.
+    """A trained sequence model, the items that it knows, and the histories of users if they are available.
 
     >>> import polars as pl
     >>> events = pl.DataFrame({"user": [u for u in range(8) for _ in range(5)], "item": [i % 7 for i in range(40)]})
@@ -66,12 +66,12 @@ class Recommender:
         self.items = items
         """One row for each item: its id in the column `item`, and its other columns."""
         self.user_ids = user_ids
-        """Users that the model has a component of their own for; None if it has none."""
+        """Users for whom the model has learned a component; None if it has no user table."""
         self.interactions = interactions
         self.report = report
-        """How training went; None for a model that was loaded."""
+        """The report of training; None for a model that was loaded."""
         self.index: Index | None = None
-        """The index that `search` and `recommend` look through; built in memory when it is first needed."""
+        """The index that `search` and `recommend` use; built in memory when it is first needed."""
         self._folder: Path | None = None
 
     def __repr__(self) -> str:
@@ -94,13 +94,13 @@ class Recommender:
 
         Args:
             interactions: `Interactions`, or a table with the columns user, item and timestamp.
-            recipe: what to train and how; by default SASRec with a Mixture of Logits.
-            split: the events to train on and to hold out; by default as the recipe says: each user's last item for the
-                test, and the one before it to pick the epoch.
-            folder: for checkpoints and the log; a run that was interrupted continues from there.
+            recipe: settings of the model and of training; by default SASRec with a Mixture of Logits.
+            split: the events to train on and to hold out; by default as the recipe states: each user's last item for
+                the test, and the one before it to pick the epoch.
+            folder: folder for checkpoints and the log; an interrupted run in it continues.
             save_to: save the model there when training is done; checked before training starts.
             overwrite: replace a recommender that is in `save_to`.
-            processes: those that train together, if `torchrun` started several; the first one saves.
+            processes: the processes that train together, if `torchrun` started several; the first one saves.
             show_progress: draw a progress bar; by default only on a terminal.
         """
         if save_to is not None:
@@ -110,7 +110,7 @@ class Recommender:
         if split is None:
             split = leave_last_out(known, has_validation=recipe.split.has_validation)
         elif split.interactions is not known:
-            raise InvalidInputError("the split is one of other interactions; split those that are given.")
+            raise InvalidInputError("the split belongs to other interactions; split the given ones.")
         processes = processes or Processes()
         model, report = train_model(
             recipe,
@@ -135,14 +135,14 @@ class Recommender:
 
     @property
     def fingerprint(self) -> str:
-        """Return the name of the model's content; an index remembers which model it was built with."""
+        """The name of the model's content; an index stores the name of the model that built it."""
         return fingerprint_of(self.model, self.items)
 
     def evaluate(self, data: Split | InteractionsLike | str | Path) -> Evaluation:
         """Rank the test items among all items of the model: HR, NDCG and MRR, with the protocol.
 
         Args:
-            data: a split; or interactions, a table or a folder of prepared data, which are split as the recipe says.
+            data: a split; or interactions, a table or a folder of prepared data, which are split as the recipe states.
                 Their items must be those of this model.
         """
         split = as_split(data, has_validation=self.recipe.split.has_validation)
@@ -166,12 +166,12 @@ class Recommender:
         """Return the k best items of each user, best first, as a table: user, item, score, rank.
 
         Args:
-            users: ids of users whose histories are at hand: those of `interactions`.
+            users: ids of users whose histories are available: those of `interactions`.
             k: the number of items for each user.
-            histories: in place of users, histories themselves: lists of item ids, oldest first; a mapping from users
+            histories: histories instead of users: lists of item ids, oldest first; a mapping from users
                 to such lists; `Interactions`; or a table with the columns user, item and timestamp. Their users may be
                 new; a user of the training data keeps the component that a user table has learned. Lists carry no
-                times: an encoder that looks at times takes all their events as simultaneous. If a history is longer
+                times: an encoder that uses times treats all their events as simultaneous. If a history is longer
                 than the model was trained on, the last events count, and all are filtered.
             filter_viewed: omit items that are in the history.
             at: the time of the request in seconds; by default the time of the last event. Only with times.
@@ -179,7 +179,7 @@ class Recommender:
             strategy: how to search; by default the one that the index was tuned to, or brute force.
             allow: recommend only these items, as in `Index.search`: index ids, a mask, or a condition over the columns
                 of `items`, such as "year >= 2000".
-            pad: return fewer than k items for a user who has fewer left; by default that is an error.
+            pad: return fewer than k items for a user who has fewer left; by default, this raises an error.
         """
         import polars as pl  # noqa: PLC0415  (importing railsearch stays cheap)
 
@@ -243,15 +243,15 @@ class Recommender:
         engine: Engine | None = None,
         show_progress: bool | None = None,
     ) -> Index:
-        """Index every item, in memory or as a folder; `search` and `recommend` look through it from now on.
+        """Index every item, in memory or as a folder; `search` and `recommend` use it from now on.
 
         The index keeps item ids that are integers from 0; otherwise it numbers the items by row. In both cases its
         metadata are the columns of `items`.
 
         Args:
             path: a folder to create, which must not exist.
-            precision: of the item components: fp32, fp16 or bf16.
-            engine: for the first stage, as in `Index.build`.
+            precision: precision of the item components: fp32, fp16 or bf16.
+            engine: engine of the first stage, as in `Index.build`.
             show_progress: draw a progress bar; by default only on a terminal.
         """
         self.index = Index.build(
@@ -281,8 +281,8 @@ class Recommender:
     def save(self, path: str | Path, *, overwrite: bool = False) -> None:
         """Write a model folder: config.json, model.safetensors, items.parquet, and a model card, README.md.
 
-        Histories are not written. If the process is killed at any moment, the old folder or the new one is there. The
-        index is a folder of its own.
+        Histories are not written. If the process is killed at any moment, the old or the new folder remains. The
+        index is a separate folder.
         """
         target = as_path(path)
         saved = SavedRecommender(self.model, self.recipe, self.card, self.items, self.user_ids, self.fingerprint)
@@ -291,7 +291,7 @@ class Recommender:
 
     @classmethod
     def load(cls, path: str | Path, *, interactions: InteractionsLike | None = None) -> Self:
-        """Read a model folder that `save` wrote; with interactions, as in `fit`, `recommend` knows their users."""
+        """Read a model folder that `save` wrote; with interactions, as in `fit`, `recommend` accepts their users."""
         folder = as_path(path)
         saved = read_recommender(folder)
         recommender = cls(

@@ -69,11 +69,11 @@ class Requests:
         """
         ignores = as_choice(UnknownItems, unknown_items, name="unknown_items") is UnknownItems.IGNORE
         if (users is None) == (histories is None):
-            raise InvalidInputError("give either users or histories; exactly one of them.")
+            raise InvalidInputError("give exactly one of users and histories.")
         if users is not None:
             if interactions is None:
                 raise InvalidInputError(
-                    "no histories of users are at hand (a model folder holds none); pass histories=..., or load the "
+                    "no histories of users are available (a model folder holds none); pass histories=..., or load the "
                     "model with Recommender.load(path, interactions=...)."
                 )
             asked = _of_users(users, interactions)
@@ -191,7 +191,7 @@ def _of_lists(histories: object) -> _Asked:
 def _known_events(asked: _Asked, item_ids: "Series", *, ignores: bool) -> tuple[tuple[Tensor, ...], tuple[Tensor, ...]]:
     """Return rows and times of known items; refuse a history that has no known item."""
     if not asked.lengths:
-        raise InvalidInputError("there is nobody to recommend to; give at least one user or history.")
+        raise InvalidInputError("there are no users or histories; give at least one.")
     found = torch.cat([find_rows(piece, item_ids) for piece in asked.items])  # (E,)
     is_known = found >= 0  # (E,)
     owners = torch.arange(len(asked.lengths)).repeat_interleave(torch.tensor(asked.lengths))  # (E,)

@@ -24,8 +24,8 @@ def check_engine(engine: Engine, *, seed: int = 0) -> None:
 
     An exact engine must return the best rows and their dot products. An approximate engine may miss rows, but must
     find most of the best ones. No engine may return a row twice, a row that a filter hides, or a row that does not
-    exist. What an engine says of itself must hold: its key, its limit, bounds, thresholds, and tables that can be
-    stored and opened again.
+    exist. The properties that an engine states must hold: its key, its limit, bounds,
+    thresholds, and tables that can be stored and opened again.
 
     Raises:
         AssertionError: the engine breaks the contract; the message says how.
@@ -143,7 +143,7 @@ def _check_table(
 
 
 def _check_sound(found: Nearest, truth: Tensor, n: int) -> None:
-    """Check what holds for exact and approximate engines alike."""
+    """Check the rules that exact and approximate engines share."""
     shape = (*truth.shape[:2], min(n, truth.shape[2]))
     assert tuple(found.rows.shape) == tuple(found.scores.shape) == shape, (
         f"best of n = {n} in {truth.shape[2]} rows has shape {tuple(found.rows.shape)}, not {shape}"
@@ -195,7 +195,9 @@ def _check_round_trip(engine: Engine, table: Table, rows: Tensor, vectors: Tenso
     opened = copy.deepcopy(engine).open(name, rows, stored)
     for row_filter in (None, RowFilter.from_lists([], device=rows.device, is_allowed=torch.arange(len(rows)) % 2 == 0)):
         before, after = table.best(vectors, n, row_filter), opened.best(vectors, n, row_filter)
-        assert _is_near(before.scores, after.scores, tolerance), "a table that was stored and opened answers otherwise"
+        assert _is_near(before.scores, after.scores, tolerance), (
+            "a table that was stored and opened answers differently"
+        )
     opened.close()
     for damaged in (b"", stored[: len(stored) // 2], stored[:-1], b"\xff" * len(stored)):
         try:

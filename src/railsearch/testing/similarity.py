@@ -31,8 +31,8 @@ def check_similarity_contract(similarity: Similarity, *, seed: int = 0) -> None:
     true answers.
 
     Args:
-        similarity: with weights that matter: random ones, not zeros. It is not changed.
-        seed: of the inputs.
+        similarity: a similarity with random weights, not zeros. It is not changed.
+        seed: seed of the inputs.
 
     >>> from railsearch import DotProduct
     >>> check_similarity_contract(DotProduct(dim=8, cosine=True))
@@ -63,7 +63,7 @@ def check_similarity_contract(similarity: Similarity, *, seed: int = 0) -> None:
 
 
 def _inputs(similarity: Similarity, scale: float, generator: Generator) -> tuple[Tensor, Tensor, Tensor | None]:
-    """Return random queries and items, some of them repeated, opposite or zero, and users if they count."""
+    """Return random queries and items, some of them repeated, opposite or zero, and users if they are needed."""
     queries = scale * torch.randn(NUM_QUERIES, *similarity.query_shape, generator=generator, dtype=torch.float64)
     items = scale * torch.randn(NUM_ITEMS, *similarity.item_shape, generator=generator, dtype=torch.float64)
     items[10:20] = items[0]

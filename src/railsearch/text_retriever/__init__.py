@@ -1,4 +1,4 @@
-"""The front door for text: fit on questions and passages, evaluate, index, search, save and load."""
+"""Text retrieval in one class: fit on questions and passages, evaluate, index, search, save and load."""
 
 from railsearch.text_retriever.passages import PassagesLike
 from railsearch.text_retriever.recipe import TextDataConfig, TextMixtureConfig, TextRecipe, read_training_data

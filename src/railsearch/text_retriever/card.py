@@ -1,4 +1,4 @@
-"""The model card of a text retriever: what it was trained on, and how good it was by which protocol."""
+"""The model card of a text retriever: its training data, its quality, and the protocol of the measurement."""
 
 import json
 
@@ -12,7 +12,7 @@ from railsearch.training import FitReport
 
 
 def questions_digest(questions: Questions) -> str:
-    """Return the name of a set of questions."""
+    """Return a digest that identifies a set of questions."""
     return xxhash.xxh3_128_hexdigest(json.dumps(sorted(questions.texts)).encode())
 
 

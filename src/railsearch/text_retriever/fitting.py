@@ -30,9 +30,9 @@ def train_model(
         model: left with the weights of the best epoch.
         recipe: its training settings.
         data: questions and passages.
-        first_weights: the fingerprint of the model; a run that was interrupted must have begun with the same.
-        folder: for checkpoints and the log.
-        processes: those that train together.
+        first_weights: fingerprint of the initial model; an interrupted run must have started with the same one.
+        folder: folder for checkpoints and the log.
+        processes: the processes that train together.
         show_progress: draw a progress bar; by default only on a terminal.
     """
     config = recipe.training
@@ -52,7 +52,7 @@ def train_model(
 
 
 def describe_run(recipe: TextRecipe, data: QuestionPassages) -> dict[str, object]:
-    """Return what identifies a training run besides its training settings: the model, and every text."""
+    """Return everything that identifies a training run besides its training settings: the model, and every text."""
     digest = xxhash.xxh3_64()
     questions = [data.train] if data.validation is None else [data.train, data.validation]
     for texts in (data.passages, *(own.texts for own in questions)):

@@ -36,7 +36,7 @@ class SavedRetriever:
 
 
 def write_retriever(saved: SavedRetriever, target: Path, *, overwrite: bool) -> None:
-    """Write the folder; if the process is killed at any moment, the old one or the new one is there."""
+    """Write the folder; if the process is killed at any moment, the old or the new one remains."""
     config = {
         "fingerprint": saved.fingerprint,
         "recipe": saved.recipe.model_dump(mode="json"),
@@ -60,5 +60,5 @@ def read_retriever(path: Path) -> SavedRetriever:
         model = TextModel(encoder=TextEncoder.load(folder / ENCODER), similarity=load_similarity(folder / SIMILARITY))
         fingerprint = str(config["fingerprint"])
     except (InvalidInputError, TypeError, KeyError) as error:
-        raise ModelFolderError(f"{folder} does not hold together ({error}); restore it from a copy.") from error
+        raise ModelFolderError(f"{folder} is inconsistent ({error}); restore it from a copy.") from error
     return SavedRetriever(model.train(False), recipe, card, fingerprint)

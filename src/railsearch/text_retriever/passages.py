@@ -1,4 +1,4 @@
-"""Passages on their way into an index: ids and texts from several forms, encoded batch by batch."""
+"""Passages to index: ids and texts from several forms, encoded batch by batch."""
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import TypeAlias
@@ -32,7 +32,7 @@ def ids_and_texts(passages: PassagesLike) -> tuple[Sequence[str], Sequence[str]]
 def encoded_batches(
     model: TextModel, ids: Sequence[str], texts: Sequence[str], on_rows: Callable[[int], None]
 ) -> Iterator[ItemBatch]:
-    """Encode passages, and yield them in batches with their metadata; `on_rows` is told how many are done."""
+    """Encode passages, and yield them in batches with their metadata; `on_rows` is called with the number done."""
     import polars as pl  # noqa: PLC0415  (importing railsearch stays cheap)
 
     for first in range(0, len(texts), PASSAGES_PER_BATCH):

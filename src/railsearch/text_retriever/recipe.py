@@ -38,17 +38,17 @@ class TextDataConfig(Config):
         lt=1,
         description="share of the training questions that pick the epoch, if the data hold out none for that",
     )
-    test_share: float = Field(default=0.1, ge=0, lt=1, description="the same, for the test")
+    test_share: float = Field(default=0.1, ge=0, lt=1, description="the same share, for the test")
     split_seed: int = Field(
         default=0,
         ge=0,
         le=LARGEST_SEED,
-        description="of the choice of held-out questions; the training has its own",
+        description="seed of the choice of held-out questions; training has its own seed",
     )
 
 
 class TextMixtureConfig(GateConfig):
-    """Mixture of Logits over the components of the encoder; by default its gate sees only their scores.
+    """Mixture of Logits over the components of the encoder; by default its gate uses only their scores.
 
     >>> TextMixtureConfig().temperature
     0.05
@@ -92,9 +92,9 @@ class TextRecipe(Config):
 
 
 def read_training_data(recipe: TextRecipe, path: str | Path | None = None) -> QuestionPassages:
-    """Read the data that a recipe names, or those at another path, with generated questions to train on.
+    """Read the data that a recipe names, or data at another path, with generated questions to train on.
 
-    Questions are held out as the recipe says if the data hold out none.
+    If the data hold out no questions, questions are held out as the recipe states.
     """
     found = read_split_data(recipe, path)
     return found if recipe.data.generated is None else add_generated(found, recipe.data.generated)
@@ -115,7 +115,7 @@ def read_split_data(recipe: TextRecipe, path: str | Path | None = None) -> Quest
 
 
 def build_text_model(recipe: TextRecipe, *, allow_download: bool = False) -> TextModel:
-    """Build the model that a recipe describes: pretrained weights, and the first values of new ones."""
+    """Build the model that a recipe describes: pretrained weights, and the initial values of new ones."""
     encoder = TextEncoder.from_pretrained(recipe.encoder, allow_download=allow_download)
     return TextModel(encoder=encoder, similarity=build_text_similarity(recipe, dim=encoder.dim))
 

@@ -43,7 +43,7 @@ class TextRetriever:
     """
 
     def __init__(self, recipe: TextRecipe, *, allow_download: bool = False) -> None:
-        """State what the retriever is built from.
+        """Store the settings of the retriever; weights are read later.
 
         Args:
             recipe: encoder and similarity; training settings are used by `fit`.
@@ -53,9 +53,9 @@ class TextRetriever:
         self.card: ModelCard | None = None
         """Facts about the trained model; None if it was not trained."""
         self.report: FitReport | None = None
-        """How training went; None for a model that was loaded."""
+        """The report of training; None for a model that was loaded."""
         self.index: Index | None = None
-        """The index that `search` looks through."""
+        """The index that `search` uses."""
         self._allow_download = allow_download
         self._model: TextModel | None = None
         self._folder: Path | None = None
@@ -83,12 +83,12 @@ class TextRetriever:
 
         Args:
             pairs: (question, passage) pairs, a table with these two columns, or `QuestionPassages`.
-            recipe: what to train and how.
+            recipe: settings of the model and of training.
             start: a retriever whose model is trained further, in place of the recipe's base; it is not changed.
-            folder: for checkpoints and the log; a run that was interrupted continues from there.
+            folder: folder for checkpoints and the log; an interrupted run in it continues.
             save_to: save the model there when training is done; checked before training starts.
             overwrite: replace a text retriever that is in `save_to`.
-            processes: those that train together, if `torchrun` started several; the first one saves.
+            processes: the processes that train together, if `torchrun` started several; the first one saves.
             allow_download: as in the constructor.
             show_progress: draw a progress bar; by default only on a terminal.
         """
@@ -118,14 +118,14 @@ class TextRetriever:
 
     @property
     def model(self) -> TextModel:
-        """Return encoder and similarity; they are read from the base when they are first needed."""
+        """Encoder and similarity; they are read from the base when they are first needed."""
         if self._model is None:
             self._model = build_text_model(self.recipe, allow_download=self._allow_download).train(False)
         return self._model
 
     @property
     def fingerprint(self) -> str:
-        """Return the name of the model's content; an index remembers which model it was built with."""
+        """The name of the model's content; an index stores the name of the model that built it."""
         model = self.model
         similarity = {f"similarity.{name}": value for name, value in model.similarity.config.items()}
         settings = {**model.encoder.identity, **similarity, "similarity": kind_of(model.similarity)}
@@ -135,7 +135,7 @@ class TextRetriever:
         """Rank the right passages of the test questions among all passages: HR at 1, 10 and 100, and MRR.
 
         Args:
-            data: data with test questions; the caller must know that the model was not trained on them. Or a path, of
+            data: data with test questions; the caller must know that the model was not trained on them. Or a path, from
                 which `test_data` reads questions that the model was certainly not trained on.
             show_progress: draw a progress bar; by default only on a terminal.
         """
@@ -177,15 +177,15 @@ class TextRetriever:
         engine: Engine | None = None,
         show_progress: bool | None = None,
     ) -> Index:
-        """Encode passages and index them, in memory or as a folder; `search` looks through them from now on.
+        """Encode passages and index them, in memory or as a folder; `search` uses this index from now on.
 
         Ids of the index are the positions of the passages. Its metadata have the columns passage_id and passage.
 
         Args:
             passages: texts; a mapping from ids to texts; or the passages of `QuestionPassages`.
             path: a folder to create, which must not exist.
-            precision: of the item components: fp32, fp16 or bf16.
-            engine: for the first stage, as in `Index.build`.
+            precision: precision of the item components: fp32, fp16 or bf16.
+            engine: engine of the first stage, as in `Index.build`.
             show_progress: draw a progress bar with the encoding rate; by default only on a terminal.
         """
         ids, texts = ids_and_texts(passages)
@@ -244,8 +244,7 @@ class TextRetriever:
     def save(self, path: str | Path, *, overwrite: bool = False) -> None:
         """Write a model folder: config.json, encoder/ with its tokenizer, similarity/, and a model card, README.md.
 
-        If the process is killed at any moment, the old folder or the new one is there. The index is a folder of its
-        own.
+        If the process is killed at any moment, the old or the new folder remains. The index is a separate folder.
         """
         target = as_path(path)
         saved = SavedRetriever(self.model, self.recipe, self.card, self.fingerprint)
@@ -262,14 +261,13 @@ class TextRetriever:
         retriever._model, retriever._folder = saved.model, folder.resolve()
         if retriever.fingerprint != saved.fingerprint:
             raise FingerprintError(
-                f"{folder} says that it holds model {saved.fingerprint} but holds {retriever.fingerprint}; restore it "
-                "from a copy."
+                f"{folder} states model {saved.fingerprint} but holds {retriever.fingerprint}; restore it from a copy."
             )
         return retriever
 
     @classmethod
     def load_for(cls, index: Index, path: str | Path | None = None) -> Self:
-        """Read the retriever that built an index, from the folder that the index remembers or from another one."""
+        """Read the retriever that built an index, from the folder that the index records or from another one."""
         model_of(index, FORMAT.name)
         retriever = cls.load(folder_of(index, FORMAT.name) if path is None else path)
         retriever._source().check(index)

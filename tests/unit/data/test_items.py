@@ -77,8 +77,8 @@ def test_wrong_files(tmp_path: Path, embeddings: np.ndarray) -> None:
     words = saved("words.parquet", pl.DataFrame({"embedding": [["a"], ["b"]]}))
     other = saved("other.parquet", pl.DataFrame({"vector": [[1.0]], "id": [3]}))
     for path, options, message in (
-        (tmp_path / "absent.npy", {}, "absent.npy does not exist or is no file; give one of: .npy, .parquet"),
-        (tmp_path, {}, "does not exist or is no file"),
+        (tmp_path / "absent.npy", {}, "absent.npy does not exist or is not a file; give one of: .npy, .parquet"),
+        (tmp_path, {}, "does not exist or is not a file"),
         (tmp_path / "items.csv", {}, "items.csv has an unknown format"),
         (tmp_path / "objects.npy", {}, "objects.npy cannot be read as an array"),
         (tmp_path / "torn.npy", {}, "torn.npy cannot be read as an array"),
@@ -89,12 +89,12 @@ def test_wrong_files(tmp_path: Path, embeddings: np.ndarray) -> None:
         (ragged, {"ids": tmp_path / "three.npy"}, "is a table, which has ids and metadata as columns"),
         (empty, {}, "null.parquet has no embedding in row 1"),
         (text, {}, "text.parquet holds String in column 'embedding'; give lists of numbers"),
-        (words, {}, "which is no array of numbers"),
+        (words, {}, "which is not an array of numbers"),
         (other, {}, "other.parquet has no column 'embedding'; its columns are: vector, id"),
     ):
         with pytest.raises(InvalidInputError, match=message):
             list(read_items(path, **options))
-    with pytest.raises(InvalidInputError, match=r"is no \.npy file"):
+    with pytest.raises(InvalidInputError, match=r"is not a \.npy file"):
         read_array(other)
     with pytest.raises(InvalidInputError, match="batch_size is 0"):
         read_items(tmp_path / "items.npy", batch_size=0)

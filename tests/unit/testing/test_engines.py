@@ -23,7 +23,7 @@ from tests.support.engines import AtMost, Complete
         ("low bounds", "wrong bounds"),
         ("bounds of hidden rows", "wrong bounds"),
         ("threshold", "wrong about a threshold"),
-        ("lost", "stored and opened answers otherwise"),
+        ("lost", "stored and opened answers differently"),
         ("crash", "damaged bytes raise ZeroDivisionError"),
         ("key", "not one line of plain text"),
         ("key of the process", "of a copy of the engine differs"),

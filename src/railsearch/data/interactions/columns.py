@@ -90,7 +90,7 @@ def read_times(column: "Series", unit: TimeUnit) -> Times:
 
 
 def why_not(given: "Series", role: str, needed: str) -> "Series":
-    """Return for values that could not be read whether they are missing, or what is wrong with them."""
+    """Return for each value that could not be read that it is missing, or what is wrong with it."""
     import polars as pl  # noqa: PLC0415
 
     text = given.cast(pl.String).str.strip_chars()
@@ -100,7 +100,7 @@ def why_not(given: "Series", role: str, needed: str) -> "Series":
 
 
 def as_numbers_where_lossless(*columns: "Series") -> "list[Series]":
-    """Return text as whole numbers if all of it is written so: as 7, not as 007, which may be another id."""
+    """Return text as whole numbers if every value is written as one: 7, but not 007, which may be another id."""
     import polars as pl  # noqa: PLC0415
 
     numbers = [column.cast(pl.Int64, strict=False) for column in columns]

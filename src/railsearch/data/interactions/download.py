@@ -29,7 +29,7 @@ def download(address: str, target: Path, *, sha256: str, max_bytes: int, show_pr
         show_progress: draw a progress bar; by default only on a terminal.
     """
     if not address.startswith(("https://", "http://")):
-        raise InvalidInputError(f"{address} is no http or https address; give an address of that kind.")
+        raise InvalidInputError(f"{address} is not an http or https address; give one.")
     try:
         found = _transfer(address, target, max_bytes, show_progress)
         if found != sha256:
@@ -117,7 +117,7 @@ def _read(source: IO[bytes], name: str) -> bytes:
     try:
         return source.read(BYTES_PER_CHUNK)
     except (OSError, http.client.HTTPException) as error:
-        raise DownloadError(f"{name} broke off ({error}); try again.") from error
+        raise DownloadError(f"{name} was interrupted ({error}); try again.") from error
 
 
 def _megabytes(size: int) -> int:

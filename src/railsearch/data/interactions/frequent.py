@@ -14,7 +14,7 @@ def keep_frequent(interactions: Interactions, *, min_count: int) -> Interactions
     """Keep events of users and of items that have at least `min_count` events.
 
     Events are counted once: an item that loses events of rare users is kept. Afterwards, users with fewer than
-    `min_count` remaining events are dropped; items that only they met stay candidates.
+    `min_count` remaining events are dropped; items that only these users have stay candidates.
 
     >>> import polars as pl
     >>> events = {"user": [1, 1, 1, 2, 2, 3], "item": [5, 6, 7, 5, 6, 5]}

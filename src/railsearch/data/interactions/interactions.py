@@ -62,7 +62,7 @@ class Interactions:
             table: one row for each event.
             user: column of the users, numbers or text.
             item: column of the items, numbers or text.
-            timestamp: column of the times, numbers or dates; None if the rows are sorted by time already.
+            timestamp: column of the times, numbers or dates; None if the rows are already sorted by time.
             rating: column of ratings to keep.
             time_unit: unit of numeric times: s, ms, us or ns.
             catalogue: ids of all items that can be recommended, or a table of them with a column `item`. Other
@@ -121,7 +121,7 @@ def check_columns(columns: Sequence[str], names: Mapping[str, str | None], sourc
     """Check that a table has the named columns."""
     for role, name in names.items():
         if name is not None and name not in columns:
-            remedy = "; pass timestamp=None if the rows are sorted by time already" if role == "timestamp" else ""
+            remedy = "; pass timestamp=None if the rows are already sorted by time" if role == "timestamp" else ""
             raise InvalidInputError(f"{source} has no column {name!r}; its columns are: {', '.join(columns)}{remedy}.")
 
 
@@ -202,10 +202,10 @@ def _reports(given: "DataFrame", read: "DataFrame", unit: TimeUnit) -> tuple[str
     import polars as pl  # noqa: PLC0415
 
     needed = {
-        "user": "no whole number",
-        "item": "no whole number",
-        "timestamp": "no number or ISO date",
-        "rating": "no number",
+        "user": "not a whole number",
+        "item": "not a whole number",
+        "timestamp": "not a number or ISO date",
+        "rating": "not a number",
     }
     reasons = []
     for role in (role for role in needed if role in given.columns):

@@ -75,7 +75,7 @@ def write_prepared(
         terms: address of its terms of use.
         min_count: users and items with fewer events were dropped before.
         num_dropped: number of events that were dropped with them.
-        overwrite: replace a folder of prepared data that exists already.
+        overwrite: replace an existing folder of prepared data.
     """
     with writing(FORMAT, as_path(path), overwrite=overwrite) as folder:
         return write_files(interactions, folder, name=name, terms=terms, min_count=min_count, num_dropped=num_dropped)

@@ -69,7 +69,7 @@ def prepare(
             paper, and 0 otherwise, which drops none.
         max_bad_rows: skip and report up to this many rows that cannot be read; with more, nothing is prepared.
         accept_terms: you accept the terms of use of the download.
-        overwrite: replace a folder of prepared data that exists already.
+        overwrite: replace an existing folder of prepared data.
         show_progress: draw progress bars; by default only on a terminal.
     """
     folder = usual_target(name) if target is None else as_path(target)
@@ -119,11 +119,11 @@ def _check_own(name: str, source: str | Path | None, table: TableOptions | None)
         raise InvalidInputError(f"name is {name!r}; give a plain name: {known}, or one for data of your own.")
     if source is None:
         raise InvalidInputError(
-            f"{name!r} is no published data set ({known}); pass a file of your own with source=PATH."
+            f"{name!r} is not a published data set ({known}); pass a file of your own with source=PATH."
         )
     path = Path(source)
     if path.is_dir():
-        raise InvalidInputError(f"{path} is a folder, and {name!r} is no published data set ({known}); pass a file.")
+        raise InvalidInputError(f"{path} is a folder, and {name!r} is not a published data set ({known}); pass a file.")
     if not path.is_file():
         raise InvalidInputError(f"{path} does not exist; pass an existing file.")
     if path.suffix not in (*TABLES, SEQUENCES):
@@ -206,7 +206,7 @@ def _place_of(name: str, published: Published, path: Path) -> Path:
         if all((folder / file).is_file() for file in published.files):
             return folder / published.files[0] if is_one else folder
     if not path.is_dir():
-        what = "is no folder and no zip archive" if path.exists() else "does not exist"
+        what = "is neither a folder nor a zip archive" if path.exists() else "does not exist"
         raise InvalidInputError(f"{path} {what}; pass the folder of {' and '.join(published.files)}.")
     missing = next(file for file in published.files if not (path / file).is_file())
     raise InvalidInputError(

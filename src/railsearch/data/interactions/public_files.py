@@ -27,7 +27,7 @@ def read_movielens(folder: str | Path, *, max_bad_rows: int = 0, show_progress: 
     """
     path = Path(folder)
     if not path.is_dir():
-        raise InvalidInputError(f"{path} is no folder; give the folder that MovieLens was unpacked into.")
+        raise InvalidInputError(f"{path} is not a folder; give the folder that MovieLens was unpacked into.")
     is_older = (path / OLDER_FILES[0]).is_file()
     ratings_file, movies_file = (path / name for name in (OLDER_FILES if is_older else NEWER_FILES))
     for file in (ratings_file, movies_file):
@@ -98,7 +98,7 @@ def _check_one_line_a_user(lines: "DataFrame", file: Path) -> None:
         places = repeated.filter(pl.col("user") == user)["line"]
         raise InvalidInputError(
             f"{file} has user {user} in lines {places[0]} and {places[1]}, with more than one item; give lines "
-            '"user item", or one line a user. A table with other columns is read by read_interactions.'
+            '"user item", or one line for each user. A table with other columns is read by read_interactions.'
         )
 
 

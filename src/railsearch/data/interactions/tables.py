@@ -1,4 +1,4 @@
-"""Interactions from a table of the user: CSV with a header, Parquet or Arrow."""
+"""Interactions from your own table: CSV with a header, Parquet or Arrow."""
 
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -28,16 +28,17 @@ def read_interactions(
     max_bad_rows: int = 0,
     show_progress: bool | None = None,
 ) -> Interactions:
-    """Read interactions from a CSV file with a header, or from a Parquet or Arrow file; the suffix says which.
+    """Read interactions from a CSV file with a header, or from a Parquet or Arrow file, as its suffix states.
 
-    Ids of a CSV file are whole numbers if a whole column is written so, and text otherwise; 007 and 7 stay different
-    ids. Times are numbers, or dates such as 2024-05-01 or 2024-05-01T12:30:00+02:00; dates without a zone are in UTC.
+    Ids of a CSV file are whole numbers if every id of the column is written as one, and text otherwise; 007 and 7 stay
+    different ids. Times are numbers, or dates such as 2024-05-01 or 2024-05-01T12:30:00+02:00; dates without a zone are
+    in UTC.
 
     Args:
         path: a file with one row for each event.
         user: column of the users.
         item: column of the items.
-        timestamp: column of the times; None if the rows are sorted by time already.
+        timestamp: column of the times; None if the rows are already sorted by time.
         rating: column of ratings to keep.
         time_unit: unit of numeric times: s, ms, us or ns.
         items: a table of all items that can be recommended, with their ids in a column that is also called `item`;
@@ -70,7 +71,7 @@ def read_interactions(
 
 
 def read_table(path: str | Path) -> "DataFrame":
-    """Read a Parquet or Arrow file whole."""
+    """Read a complete Parquet or Arrow file."""
     import polars as pl  # noqa: PLC0415  (importing railsearch stays cheap)
 
     file = as_file(path)

@@ -138,7 +138,7 @@ def _records(file: Path, separator: str, count: Callable[[int], None]) -> Iterat
             line = reader.line_num + 1
     except csv.Error as error:
         raise InvalidInputError(
-            f"{file} cannot be read as CSV where line {line} begins ({error}); repair the quotes there."
+            f"{file} cannot be read as CSV from line {line} on ({error}); repair the quotes there."
         ) from error
 
 

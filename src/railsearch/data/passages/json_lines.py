@@ -32,7 +32,7 @@ class Record:
 
     @property
     def place(self) -> str:
-        """File and line, in words."""
+        """File and line, as text."""
         return f"line {self.line} of {self.file}"
 
     def value(self, name: str) -> object:
@@ -70,7 +70,7 @@ class Record:
     def _list(self, name: str) -> list[object]:
         values = self.value(name)
         if not isinstance(values, list):
-            raise InvalidInputError(f"the {name} in {self.place} is no list; give one.")
+            raise InvalidInputError(f"the {name} in {self.place} is not a list; give a list.")
         return values
 
 
@@ -168,7 +168,9 @@ def open_folder(path: str | Path, *, show_progress: bool | None = None) -> Itera
         yield Folder(place, None, show_progress)
         return
     if not place.is_file() or not place.name.endswith(ARCHIVES):
-        raise InvalidInputError(f"{place} is no folder and no archive ({', '.join(ARCHIVES)}); give one of them.")
+        raise InvalidInputError(
+            f"{place} is neither a folder nor an archive ({', '.join(ARCHIVES)}); give one of them."
+        )
     try:
         archive = tarfile.open(place)  # noqa: SIM115  (closed below)
     except READING_ERRORS as error:

@@ -115,7 +115,7 @@ def read_beir(path: str | Path, *, show_progress: bool | None = None) -> Questio
         questions: dict[str, str] = {}
         for record in folder.records("queries.jsonl"):
             if questions.setdefault(record.id("_id"), record.text("text")) != record.text("text"):
-                raise InvalidInputError(f"{record.place} gives the id {record.id('_id')!r} to another question.")
+                raise InvalidInputError(f"{record.place} repeats the id {record.id('_id')!r} of another question.")
         names = [name for name in ("train", "dev", "test") if folder.has(f"qrels/{name}.tsv")]
         if not names:
             raise InvalidInputError(f"{path} holds none of qrels/train.tsv, dev.tsv and test.tsv; give at least one.")
@@ -134,7 +134,7 @@ def _beir_labels(folder: Folder, name: str, corpus: CorpusBuilder, questions: di
             continue
         if len(fields) != 3 or not fields[2].strip().lstrip("-").isdecimal():
             raise InvalidInputError(
-                f"{place} is {text[:80]!r}; give a question's id, a passage's id and a whole score, tabs between."
+                f"{place} is {text[:80]!r}; give a question's id, a passage's id and a whole score, with tabs between."
             )
         if fields[0] not in questions:
             raise InvalidInputError(f"{place} names the question {fields[0]!r}, which is not in queries.jsonl.")
@@ -191,7 +191,7 @@ def known_row(corpus: CorpusBuilder, passage_id: str, place: str) -> int:
     """Return the row of the passage that a label names."""
     if passage_id not in corpus.rows:
         raise InvalidInputError(
-            f"{place} names the passage {passage_id!r} but the corpus of {len(corpus.rows):,} has none of that id; "
+            f"{place} names the passage {passage_id!r} but the corpus of {len(corpus.rows):,} has no such id; "
             "repair the label, or add the passage."
         )
     return corpus.rows[passage_id]

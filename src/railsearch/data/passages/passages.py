@@ -257,7 +257,7 @@ def _as_pairs(pairs: Iterable[object] | ArrowTable, source: str) -> Iterator[tup
         return
     for number, pair in enumerate(pairs):
         if isinstance(pair, str) or not isinstance(pair, Sequence) or len(pair) != 2:
-            raise InvalidInputError(f"row {number} of {source} is no pair; give a question and a passage.")
+            raise InvalidInputError(f"row {number} of {source} is not a pair; give a question and a passage.")
         yield pair[0], pair[1]
 
 

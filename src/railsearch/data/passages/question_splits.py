@@ -47,7 +47,7 @@ def split_questions(
         counts[name] = round(share * num_questions)
         if share and own is not None:
             raise InvalidInputError(
-                f"{data.source} has {len(own)} {name} questions of its own; pass {name}_share=0 to keep them."
+                f"{data.source} already has {len(own)} {name} questions; pass {name}_share=0 to keep them."
             )
         if share and not counts[name]:
             raise InvalidInputError(
@@ -75,7 +75,7 @@ def add_generated(data: QuestionPassages, path: str | Path, *, show_progress: bo
     """Add generated questions to the training questions.
 
     A question that is also a validation or test question, in any case and spacing, is dropped and counted in
-    `num_leaks`. A question that is a training question already, or that was generated for several passages, becomes
+    `num_leaks`. A question that is already a training question, or that was generated for several passages, becomes
     one question with several right passages.
 
     Args:

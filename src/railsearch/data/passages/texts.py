@@ -16,7 +16,7 @@ def read_passage_texts(path: str | Path, *, show_progress: bool | None = None) -
         name = next((name for name in ("id", "_id") if name in record.fields), None)
         passage_id = str(number) if name is None else record.id(name)
         if passage_id in passages:
-            raise InvalidInputError(f"id {passage_id!r} in {record.place} is taken already; give each passage its own.")
+            raise InvalidInputError(f"id {passage_id!r} in {record.place} is already taken; give each passage its own.")
         passages[passage_id] = record.titled_text()
     if not passages:
         raise InvalidInputError(f"{path} holds no passages; give at least one.")

@@ -69,10 +69,10 @@ class Shape:
     of each other in all d dimensions. So tastes fill D / Px dimensions, an orthonormal basis carries
     them into the d dimensions of a component, and the raw embedding holds an item's Px tastes side by side, rotated.
 
-    The planted gate follows the best pairs, by `sharpness`: at 0 all weights are equal and the average component
-    score IS the score. With a larger value, the score is nearer to the best component score, bounds are tighter and
-    the average says less. If the gate also sees the query and the item, their share is random and small, and grows
-    with the sharpness.
+    The planted gate follows the best pairs, by `sharpness`: at 0 all weights are equal and the average component score
+    is the score itself. With a larger value, the score is nearer to the best component score, bounds are tighter and
+    the average is less informative. If the gate also sees the query and the item, their share is random and small, and
+    grows with the sharpness.
 
     >>> shape = make_shape("ml-20m", num_items=100, num_queries=3)
     >>> tuple(shape.item_embeddings.shape), tuple(shape.query_components.shape)

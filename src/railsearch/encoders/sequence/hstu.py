@@ -1,6 +1,6 @@
 """HSTU: attention by SiLU with a bias for time, the encoder of the paper's best recommenders (Zhai et al., 2024).
 
-A block takes the events x of a history to
+A block maps the events x of a history to
 
     u, v, q, k = SiLU(W_in LN(x))
     a_i        = sum over j <= i of SiLU(<q_i, k_j> + distance_bias[i - j] + time_bias[bucket(i, j)]) v_j / divisor
@@ -39,7 +39,7 @@ class HSTU(nn.Module):
         max_length: the longest history.
         dropout: share of values dropped while training, of the input and in the blocks.
         normalizes_output: apply layer norm to outputs, as for a Mixture of Logits; a cosine normalises by itself.
-        seed: of the first weights; None draws them from torch's global generator.
+        seed: seed of the initial weights; None draws them from torch's global generator.
 
     >>> encoder = HSTU(num_items=100, dim=16, num_blocks=2, head_dim=8, max_length=20, seed=0).eval()
     >>> times = torch.tensor([10, 20, 30, 10, 15])
@@ -102,7 +102,7 @@ class HSTU(nn.Module):
         }
 
     def reset_parameters(self, generator: Generator | None = None) -> None:
-        """Draw the first values of all weights again, from the generator if there is one."""
+        """Initialize all weights again, from the generator if there is one."""
         nn.init.trunc_normal_(self.item_table.weight, std=0.02, generator=generator)
         nn.init.trunc_normal_(self.position_table.weight, std=math.sqrt(1 / self.dim), generator=generator)
         for block in self.blocks:
@@ -142,7 +142,7 @@ class _Block(nn.Module):
         self.time_bias = nn.Parameter(torch.empty(NUM_TIME_BUCKETS))
 
     def reset_parameters(self, generator: Generator | None) -> None:
-        """Draw the first values of all weights."""
+        """Initialize all weights."""
         nn.init.normal_(self.input.weight, std=0.02, generator=generator)
         nn.init.xavier_uniform_(self.output.weight, generator=generator)
         nn.init.zeros_(self.output.bias)

@@ -8,9 +8,9 @@ import torch
 from torch import Tensor
 
 SCORES_PER_GROUP = 2**20
-"""Most attention scores of a group, so that they stay in the cache."""
+"""Largest number of attention scores in a group, so that they stay in the cache."""
 SPARE_SCORES_PER_HISTORY = 2**13
-"""Most scores that padding may cost a history; beyond this, one more group costs less."""
+"""Largest number of scores that padding may cost a history; beyond this, one more group costs less."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)

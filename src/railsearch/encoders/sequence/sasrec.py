@@ -25,7 +25,7 @@ class SASRec(nn.Module):
         max_length: the longest history.
         dropout: share of values dropped while training, of the input and in the blocks.
         normalizes_output: apply layer norm to outputs, as for a Mixture of Logits; a cosine normalises by itself.
-        seed: of the first weights; None draws them from torch's global generator.
+        seed: seed of the initial weights; None draws them from torch's global generator.
 
     >>> encoder = SASRec(num_items=100, dim=16, max_length=20, seed=0).eval()
     >>> times = torch.tensor([10, 20, 30, 10, 15])
@@ -81,7 +81,7 @@ class SASRec(nn.Module):
         }
 
     def reset_parameters(self, generator: Generator | None = None) -> None:
-        """Draw the first values of all weights again, from the generator if there is one."""
+        """Initialize all weights again, from the generator if there is one."""
         nn.init.trunc_normal_(self.item_table.weight, std=0.02, generator=generator)
         nn.init.trunc_normal_(self.position_table.weight, std=math.sqrt(1 / self.dim), generator=generator)
         for module in self.blocks.modules():

@@ -1,4 +1,4 @@
-"""The attention of HSTU: a plain reference that reads as the formula, and the tiled version that the encoder uses."""
+"""The attention of HSTU: a plain reference that follows the formula, and the tiled version that the encoder uses."""
 
 import math
 from collections.abc import Sequence
@@ -36,7 +36,7 @@ def attend_plainly(
     times: Tensor,
     next_times: Tensor,
 ) -> Tensor:
-    """Return the attention (H, n, d) of one history, as the formula reads; the reference of `attend`.
+    """Return the attention (H, n, d) of one history, by the formula; the reference for `attend`.
 
     a_i = sum over j <= i of SiLU(<q_i, k_j> + distance_bias[i - j] + time_bias[bucket(next_times_i - times_j)]) v_j
 
@@ -47,7 +47,7 @@ def attend_plainly(
         distance_bias: (max_length,) by how many events the key precedes the query.
         time_bias: (NUM_TIME_BUCKETS,) by the time from the key to the moment of the query.
         times: (n,) time of each event.
-        next_times: (n,) time at which each position asks for the next item.
+        next_times: (n,) time of each position's query for the next item.
     """
     positions = torch.arange(len(times), device=times.device)  # (n,)
     distances = (positions[:, None] - positions).clamp(min=0)  # (n, n)
@@ -126,8 +126,8 @@ def attend(
 class _TiledAttention(torch.autograd.Function):
     """The attention of all groups, tile by tile.
 
-    Few scores are computed and kept that causality hides, and the gradients of the biases are added up without an index
-    operation for each score. Heads come before histories in here.
+    Few of the scores that causality hides are computed and kept, and the gradients of the biases are added up without
+    an index operation for each score. Heads come before histories here.
     """
 
     @staticmethod

@@ -1,4 +1,4 @@
-"""Aggregation tokens: their names, their place in a text, and their first embeddings (the paper's section 5)."""
+"""Aggregation tokens: their names, their place in a text, and their initial embeddings (the paper's section 5)."""
 
 from typing import TYPE_CHECKING
 
@@ -14,8 +14,8 @@ if TYPE_CHECKING:
 
 LETTERS = {Side.QUERY: "Q", Side.PASSAGE: "X"}
 FIRST_NOISE = 0.5
-"""Noise of first embeddings, as a share of the spread of the vocabulary. With 0.02, all components of a text were still
-equal after 65 steps of MiniLM."""
+"""Noise of initial embeddings, as a share of the spread of the vocabulary. With 0.02, all components of a text were
+still equal after 65 steps of MiniLM."""
 
 
 def aggregation_names(settings: TextEncoderConfig) -> list[str]:
@@ -31,7 +31,7 @@ def add_aggregation_tokens(tokenizer: "PreTrainedTokenizerFast", settings: TextE
     known = sorted(set(names) & tokenizer.get_vocab().keys())
     if known:
         raise InvalidInputError(
-            f"the vocabulary of {settings.base} has {known[0]} already; give a pretrained model without railsearch's "
+            f"the vocabulary of {settings.base} already has {known[0]}; give a pretrained model without railsearch's "
             "aggregation tokens, or another pooling."
         )
     if names:
@@ -44,8 +44,8 @@ def choose_place(settings: TextEncoderConfig, backbone: "PreTrainedModel") -> To
         return settings.token_place or TokenPlace.FRONT
     if settings.token_place is TokenPlace.FRONT:
         raise InvalidInputError(
-            f'token_place is "front" but in {settings.base} a position sees only earlier ones, so that tokens at the '
-            'front would know nothing of the text; use "end", or omit it.'
+            f'token_place is "front" but in {settings.base} a position sees only earlier ones, so tokens at the '
+            'front would not see the text; use "end", or omit it.'
         )
     return TokenPlace.END
 

@@ -25,7 +25,7 @@ UNUSED_PART = "pooler"
 """A layer on top of the first position's output. Many published weights lack it; it would then be random."""
 
 REPEATED_PART = re.compile("layer|block|expert")
-"""Names of settings that count parts, such as num_hidden_layers; each part has weights of its own."""
+"""Names of settings that count parts, such as num_hidden_layers; each part has its own weights."""
 MISSING_VALUES = 2**26
 """Values that published weights may lack, such as those of an unused part."""
 
@@ -50,16 +50,16 @@ def load_backbone(folder: Path) -> "PreTrainedModel":
     if lacking or report["mismatched_keys"]:
         names = lacking or sorted(str(found) for found in report["mismatched_keys"])
         raise ModelFolderError(
-            f"{folder} lacks {len(names)} weights of its model, or has them in another shape, the first is {names[0]}; "
+            f"{folder} lacks {len(names)} weights of its model, or has them in another shape, such as {names[0]}; "
             "give a folder whose weights belong to its config.json."
         )
     return _prepared(backbone)
 
 
 def build_backbone(config: dict[str, Any], weights: Mapping[str, Tensor]) -> "PreTrainedModel":
-    """Build a model from its Hugging Face config, for weights that are loaded next; refuse sizes they do not have."""
+    """Build a model from its Hugging Face config, for weights that are loaded next; refuse sizes that do not match."""
     transformers = import_transformers()
-    # The unused first weights leave the generator as it is.
+    # Drawing the unused initial weights must not advance the generator.
     with quiet(transformers), torch.random.fork_rng(devices=[]):
         known = type(transformers.AutoConfig.for_model(config["model_type"])).from_dict(config)
         check_sizes(known, num_tensors=len(weights), num_values=sum(tensor.numel() for tensor in weights.values()))

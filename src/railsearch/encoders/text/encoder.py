@@ -45,7 +45,7 @@ if TYPE_CHECKING:
 logger = logging.getLogger(__name__)
 
 UNTRUE_OF_COPIES = {"_name_or_path", "transformers_version", "architectures"}
-"""Entries of a Hugging Face config that tell the origin of a model, not its behaviour."""
+"""Entries of a Hugging Face config that state the origin of a model, not its behaviour."""
 LONG_ENCODE = 1.0
 """Seconds; a longer encode is logged as information."""
 
@@ -181,8 +181,8 @@ class TextEncoder(nn.Module):
             texts: each has at least one visible character.
             side: the side of the texts.
             tokens_per_batch: most tokens of a batch, including padding; this bounds memory.
-            show_progress: True draws a progress bar, False shows nothing; by default, a bar on a terminal, and
-                elsewhere a line now and then.
+            show_progress: True draws a progress bar, False shows nothing; by default, a bar on a terminal, and an
+                occasional line elsewhere.
         """
         side = as_choice(Side, side, name="side")
         check_texts(texts)
@@ -208,7 +208,7 @@ class TextEncoder(nn.Module):
         return components
 
     def save(self, path: str | Path, *, overwrite: bool = False) -> None:
-        """Write a folder with weights, settings and tokenizer; if the process is killed, a complete folder is left."""
+        """Write a folder with weights, settings and tokenizer; if the process is killed, a complete folder remains."""
         saved = SavedText(
             self._settings, self.token_place, config_of(self.backbone), tensors_of(self), self._tokens.tokenizer
         )
@@ -226,9 +226,9 @@ class TextEncoder(nn.Module):
                 place=saved.place,
             )
         except ModelFolderError as error:
-            raise ModelFolderError(f"{path} does not hold together: {error}") from error
+            raise ModelFolderError(f"{path} is inconsistent: {error}") from error
         except (TypeError, KeyError, ValueError, AttributeError, RuntimeError) as error:
-            raise ModelFolderError(f"{path} does not hold together ({error}); restore it from a copy.") from error
+            raise ModelFolderError(f"{path} is inconsistent ({error}); restore it from a copy.") from error
         fill_encoder(encoder, saved.tensors, Path(path) / WEIGHTS_FILE)
         return encoder
 

@@ -55,7 +55,7 @@ def fill_encoder(module: nn.Module, tensors: dict[str, Tensor], file: Path) -> N
 
 
 def write_text_folder(saved: SavedText, target: Path, *, overwrite: bool) -> None:
-    """Write the folder; if the process is killed at any moment, the old one or the new one is there."""
+    """Write the folder; if the process is killed at any moment, the old or the new one remains."""
     config = {
         "settings": saved.settings.model_dump(mode="json"),
         "token_place": saved.place.value,
@@ -80,5 +80,5 @@ def read_text_folder(path: Path) -> SavedText:
         tensors = safetensors.torch.load_file(folder / WEIGHTS_FILE)
         backbone = dict(config["backbone"])
     except (InvalidInputError, TypeError, KeyError, ValueError, OSError, SafetensorError) as error:
-        raise ModelFolderError(f"{folder} does not hold together ({error}); restore it from a copy.") from error
+        raise ModelFolderError(f"{folder} is inconsistent ({error}); restore it from a copy.") from error
     return SavedText(settings, place, backbone, tensors, load_tokenizer(folder / TOKENIZER_FOLDER))

@@ -8,7 +8,7 @@ from railsearch.encoders.text.settings import TokenPlace
 
 HIDDEN_DIM = 256
 FIRST_SHARPNESS = 8.0
-"""First weights fall with the squared distance to a component's part of the text, in lengths of the text, by this."""
+"""Rate at which initial weights fall with the squared distance, in text lengths, to a component's part of the text."""
 
 
 class ParameterisedPooling(nn.Module):
@@ -20,7 +20,7 @@ class ParameterisedPooling(nn.Module):
         max_length: most positions of a text.
         place: the output that summarises the text: the first, or the last in a causal model, whose first position
             does not see the rest.
-        generator: source of the first weights. The first component starts as the mean; every other one starts with
+        generator: source of the initial weights. The first component starts as the mean; every other one starts with
             more weight on its own part of the text, because components that start equal hardly become different.
     """
 

@@ -1,4 +1,4 @@
-"""Settings of a text encoder, which are written only here, and the closed choices in them."""
+"""Settings of a text encoder, defined only here, and the closed choices in them."""
 
 from enum import StrEnum
 from typing import Literal, Self
@@ -61,10 +61,11 @@ class TextEncoderConfig(Config):
     token_place: TokenPlace | None = Field(
         default=None,
         description="front or end; by default the end if a position sees only those before it, else the front. "
-        "Aggregation tokens stand there, and parameterised pooling weighs by the output there",
+        "Aggregation tokens are placed there, and parameterised pooling computes its weights from the output there",
     )
     shares_backbone: bool = Field(
-        default=True, description="use the same weights for queries and passages, or two models that begin alike"
+        default=True,
+        description="use the same weights for queries and passages, or two models that start equal",
     )
     max_query_length: int = Field(
         default=64,
@@ -74,7 +75,7 @@ class TextEncoderConfig(Config):
     )
     max_passage_length: int = Field(default=256, ge=1, le=LARGEST_SIZE, description="the same for a passage")
     seed: int = Field(
-        default=0, ge=0, le=LARGEST_SEED, description="of the first weights that do not come with the model"
+        default=0, ge=0, le=LARGEST_SEED, description="seed of the initial weights that do not come with the model"
     )
 
     def num_components(self, side: Side) -> int:

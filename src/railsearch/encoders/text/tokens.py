@@ -68,7 +68,7 @@ class TextTokens:
                 ids = [token for token in ids if token not in self._reserved]
             tokens = [*front, *self._prefix, *ids[:room], *self._suffix, *end]
             if not tokens:
-                raise InvalidInputError(f"texts[{row}] is {texts[row][:40]!r}, of which no token is left; remove it.")
+                raise InvalidInputError(f"texts[{row}] is {texts[row][:40]!r}, which yields no token; remove it.")
             rows.append(tokens)
         return rows
 
@@ -105,7 +105,7 @@ class TextTokens:
         lacking = [name for name in names if name not in vocabulary]
         if lacking:
             raise ModelFolderError(
-                f"the vocabulary lacks {len(lacking)} of {len(names)} aggregation tokens, the first is {lacking[0]}; "
+                f"the vocabulary lacks {len(lacking)} of {len(names)} aggregation tokens, such as {lacking[0]}; "
                 "restore the folder from a copy, or start again with TextEncoder.from_pretrained."
             )
         ids = [vocabulary[name] for name in names]

@@ -47,7 +47,7 @@ def test_no_network(tmp_path: Path) -> None:
             match=r"Connection refused.*check the network, or download the file by hand and pass it with source=PATH",
         ):
             download(f"http://127.0.0.1:{port}/file", tmp_path / "file", sha256=DIGEST, max_bytes=10)
-    with pytest.raises(InvalidInputError, match="is no http or https address"):
+    with pytest.raises(InvalidInputError, match="is not an http or https address"):
         download((tmp_path / "file").as_uri(), tmp_path / "copy", sha256=DIGEST, max_bytes=10)
     assert not list(tmp_path.iterdir())
 

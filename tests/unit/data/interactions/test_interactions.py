@@ -78,7 +78,7 @@ def test_ratings_are_never_turned_to_nan() -> None:
     )
     with pytest.raises(
         InvalidInputError,
-        match=r"3 bad rows .*row 1: rating 'five' is no number; row 2: no rating; row 4: rating 'inf' is no number",
+        match=r"3 bad rows .*row 1: rating 'five' is not a number; row 2: no rating; row 4: rating 'inf' is not a",
     ):
         Interactions.from_frame(table, rating="rating")
     assert Interactions.from_frame(table, rating="rating", max_bad_rows=3).ratings.tolist() == [4.5, 3.0]
@@ -218,15 +218,15 @@ def test_wrong_files_name_the_line(tmp_path: Path) -> None:
     (tmp_path / "movies.dat").write_text("10::A::B\n")
     with pytest.raises(
         InvalidInputError,
-        match=r"3 bad rows of 4 .*line 2: 2 fields instead of 4; line 3: user 'x' is no whole number; "
-        "line 5: timestamp 'soon' is no number or ISO date",
+        match=r"3 bad rows of 4 .*line 2: 2 fields instead of 4; line 3: user 'x' is not a whole number; "
+        "line 5: timestamp 'soon' is not a number or ISO date",
     ):
         read_movielens(tmp_path)
     assert histories(read_movielens(tmp_path, max_bad_rows=3)) == {1: [10]}
     (tmp_path / "movies.dat").write_text("10::A::B\nten::A::B\n")
     with pytest.raises(InvalidInputError, match=r"movies.dat has no id in line 2"):
         read_movielens(tmp_path, max_bad_rows=3)
-    with pytest.raises(InvalidInputError, match="is no folder"):
+    with pytest.raises(InvalidInputError, match="is not a folder"):
         read_movielens(tmp_path / "nothing")
     with pytest.raises(InvalidInputError, match=r"nothing\.csv does not exist"):
         read_amazon(tmp_path / "nothing.csv")
@@ -249,7 +249,7 @@ def test_wrong_files_name_the_line(tmp_path: Path) -> None:
     with pytest.raises(InvalidInputError, match=r"2 bad rows of 3 .*line 2: no user; line 3: no rating"):
         read_amazon(tmp_path / "books.csv")
     (tmp_path / "words.txt").write_text("1 5\n1 five\n")
-    with pytest.raises(InvalidInputError, match="line 2: item 'five' is no whole number"):
+    with pytest.raises(InvalidInputError, match="line 2: item 'five' is not a whole number"):
         read_sequences(tmp_path / "words.txt")
 
 

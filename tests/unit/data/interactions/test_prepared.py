@@ -50,7 +50,7 @@ def test_movielens_round_trip(movielens: Path, tmp_path: Path) -> None:
     about = read_about(tmp_path / "out")
     assert about == prepared.about
     assert (about.num_users, about.num_items, about.num_events, about.min_count) == (5, 35, 100, 0)
-    assert about.bad_rows == ("line 41: rating 'x' is no number",)
+    assert about.bad_rows == ("line 41: rating 'x' is not a number",)
     assert (about.first_time, about.last_time) == ("1970-01-01T00:16:40+00:00", "1970-01-01T00:16:51+00:00")
     assert about.terms.startswith("https://files.grouplens.org/")
     assert {file.name for file in (tmp_path / "out").iterdir()} == {
@@ -176,10 +176,15 @@ def test_wrong_sources(movielens: Path, tmp_path: Path) -> None:
     for name, source, options, message in (
         ("ml-20m", movielens, {}, r"ratings.csv does not exist; MovieLens 20M, by GroupLens is read from ratings.csv"),
         ("ml-1m", tmp_path / "nothing", {}, "nothing does not exist; pass the folder of ratings.dat and"),
-        ("ml-1m", tmp_path / "lines.txt", {}, "is no folder and no zip archive; pass the folder of ratings.dat and"),
+        (
+            "ml-1m",
+            tmp_path / "lines.txt",
+            {},
+            "is neither a folder nor a zip archive; pass the folder of ratings.dat and",
+        ),
         ("books", movielens, {}, r"ratings_Books.csv does not exist"),
-        ("ml1m", movielens, {}, r"is a folder, and 'ml1m' is no published data set \(ml-1m, ml-20m, books\)"),
-        ("ml1m", None, {}, "'ml1m' is no published data set .*; pass a file of your own with source=PATH"),
+        ("ml1m", movielens, {}, r"is a folder, and 'ml1m' is not a published data set \(ml-1m, ml-20m, books\)"),
+        ("ml1m", None, {}, "'ml1m' is not a published data set .*; pass a file of your own with source=PATH"),
         ("mine", tmp_path / "nothing.csv", {}, r"nothing.csv does not exist"),
         ("mine", tmp_path / "picture.png", {}, r"an unknown format; pass a table .* or sequences \(.txt\)"),
         ("../mine", tmp_path / "lines.txt", {}, "give a plain name"),

@@ -38,7 +38,7 @@ def test_bad_rows_are_named_by_the_line_they_begin_in(tmp_path: Path) -> None:
     with pytest.raises(
         InvalidInputError,
         match=r"4 bad rows of 6 but at most 0 are allowed \(line 4: no user; line 5: 2 fields instead of 4; "
-        r"line 6: timestamp 'soon' is no number or ISO date; line 10: timestamp '1700000000000' is beyond the year",
+        r"line 6: timestamp 'soon' is not a number or ISO date; line 10: timestamp '1700000000000' is beyond the year",
     ):
         read_interactions(file)
     found = read_interactions(file, max_bad_rows=4)
@@ -114,10 +114,10 @@ def test_long_files_come_in_blocks(tmp_path: Path, monkeypatch: pytest.MonkeyPat
         ("user,item\n1,2\n", "its columns are: user, item; pass timestamp=None if the rows"),
         (
             'user,item,timestamp\n1,2,3\n1,"2,3\n1,2,3\n',
-            "cannot be read as CSV where line 3 begins .unexpected end of data",
+            "cannot be read as CSV from line 3 on .unexpected end of data",
         ),
-        ('user,item,timestamp\n1,"2"2,3\n', "cannot be read as CSV where line 2 begins"),
-        ("user,item,timestamp\n1,2,x\n", r"1 bad rows of 1 .*line 2: timestamp 'x' is no number or ISO date"),
+        ('user,item,timestamp\n1,"2"2,3\n', "cannot be read as CSV from line 2 on"),
+        ("user,item,timestamp\n1,2,x\n", r"1 bad rows of 1 .*line 2: timestamp 'x' is not a number or ISO date"),
     ],
 )
 def test_wrong_csv(tmp_path: Path, text: str, message: str) -> None:

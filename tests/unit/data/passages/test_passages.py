@@ -117,8 +117,8 @@ def test_tables_are_pairs() -> None:
     ("pairs", "message"),
     [
         ([], "pairs has no passages"),
-        (["ab"], "row 0 of pairs is no pair"),
-        ([("q", "p"), ("q",)], "row 1 of pairs is no pair"),
+        (["ab"], "row 0 of pairs is not a pair"),
+        ([("q", "p"), ("q",)], "row 1 of pairs is not a pair"),
         ([("q", "p"), ("q", " ")], "passage in row 1 of pairs is empty"),
         ([("", "p")], "question in row 0 of pairs is empty"),
         ([("q", 3)], "passage in row 0 of pairs is '3'; give text"),
@@ -169,7 +169,7 @@ def test_pairs_from_files(tmp_path: Path, suffix: str) -> None:
         (b'{"question": "a", "passage": ""}', "passage in line 1 of .*pairs.jsonl is empty"),
         (b'{"question": " ", "passage": "b"}', "question in line 1 of .*pairs.jsonl is empty"),
         (b'{"question": ["a"], "passage": "b"}', "question in line 1 of .*pairs.jsonl is .*; give text"),
-        (b'{"question": "a", "passage": "b", "negatives": "c"}', "negatives in line 1 of .* is no list"),
+        (b'{"question": "a", "passage": "b", "negatives": "c"}', "negatives in line 1 of .* is not a list"),
         (b"[" * 100_000, "pairs.jsonl holds no JSON in line 1"),
         (b"\n", "pairs.jsonl has no passages"),
     ],
@@ -223,7 +223,7 @@ def test_insuranceqa(tmp_path: Path, is_packed: bool, caplog: pytest.LogCaptureF
     [
         ("test", {"id": "1", "q": "x?", "pos": ["z"]}, "line 2 of .*test.en.jsonl names the passage 'z'.*corpus of 3"),
         ("test", {"id": "1", "q": "x?", "pos": []}, "line 2 of .*test.en.jsonl names no right passage"),
-        ("test", {"id": "1", "q": "x?", "pos": "a"}, "pos in line 2 of .*test.en.jsonl is no list"),
+        ("test", {"id": "1", "q": "x?", "pos": "a"}, "pos in line 2 of .*test.en.jsonl is not a list"),
         ("docs", {"id": "a", "text": "new"}, "line 4 of .*docs.en.jsonl repeats the id 'a'"),
         ("docs", {"id": None, "text": "new"}, "id in line 4 of .*docs.en.jsonl is 'None'"),
         ("docs", {"id": "d", "text": ""}, "text in line 4 of .*docs.en.jsonl is empty"),
@@ -245,7 +245,7 @@ def test_missing_files_are_named(tmp_path: Path) -> None:
         read_beir(tmp_path)
     with pytest.raises(InvalidInputError, match=r"holds no file corpus_lite.json"):
         read_nq320k(tmp_path)
-    with pytest.raises(InvalidInputError, match="is no folder and no archive"):
+    with pytest.raises(InvalidInputError, match="is neither a folder nor an archive"):
         read_insuranceqa(tmp_path / "absent")
     (tmp_path / "bad.tar.xz").write_bytes(b"no archive")
     with pytest.raises(InvalidInputError, match=r"bad.tar.xz cannot be read"):
@@ -300,7 +300,7 @@ def test_bad_qrels(tmp_path: Path, line: str, message: str) -> None:
 def test_a_question_id_has_one_text(tmp_path: Path) -> None:
     with (write_beir(tmp_path) / "queries.jsonl").open("a") as file:
         file.write(json.dumps({"_id": "q1", "text": "who else?"}))
-    with pytest.raises(InvalidInputError, match=r"line 4 of .*queries.jsonl gives the id 'q1' to another question"):
+    with pytest.raises(InvalidInputError, match=r"line 4 of .*queries.jsonl repeats the id 'q1' of another question"):
         read_beir(tmp_path)
 
 
@@ -390,7 +390,7 @@ def test_splits_that_cannot_be() -> None:
         split_questions(data, test_share=0.01)
     with pytest.raises(InvalidInputError, match="5 and 5 of 10 questions would be held out"):
         split_questions(data, validation_share=0.5, test_share=0.5)
-    with pytest.raises(InvalidInputError, match="has 1 test questions of its own; pass test_share=0"):
+    with pytest.raises(InvalidInputError, match="already has 1 test questions; pass test_share=0"):
         split_questions(split_questions(data), validation_share=0)
 
 
