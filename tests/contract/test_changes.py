@@ -291,7 +291,7 @@ def test_an_id_in_two_batches_builds_nothing(
 
 @pytest.mark.usefixtures("unchanged")
 def test_adding_existing_ids_changes_nothing(index: Index) -> None:
-    with pytest.raises(InvalidInputError, match=r"id 20 is in the index already \(1 of the given ids are\); use"):
+    with pytest.raises(InvalidInputError, match=r"id 20 is already in the index \(1 of the given ids are\); use"):
         index.add(**arguments({40: 1, 20: 2}))
 
 

@@ -59,7 +59,7 @@ def test_movielens(folder: Path) -> None:
     assert len(read_prepared("data/ml-1m")) == 3
     described = json.loads(run("info", "data/ml-1m", "--json"))
     assert (described["name"], described["num_items"], described["item_columns"]) == ("ml-1m", 3, ["title", "genres"])
-    with pytest.raises(InvalidInputError, match=r"exists already; choose another path or pass overwrite=True"):
+    with pytest.raises(InvalidInputError, match=r"already exists; choose another path or pass overwrite=True"):
         run("prepare", "ml-1m", "--from", folder / "unpacked")
     run("prepare", "ml-1m", "--from", folder / "unpacked", "--overwrite")
 
@@ -158,7 +158,7 @@ def test_download_asks_who_is_there(folder: Path, monkeypatch: pytest.MonkeyPatc
     assert not (folder / "data").exists()
     run("prepare", "ml-1m", answer="y\n")
     # What would fail anyway fails before the question.
-    with pytest.raises(InvalidInputError, match="exists already"):
+    with pytest.raises(InvalidInputError, match="already exists"):
         run("prepare", "ml-1m")
 
 

@@ -42,7 +42,7 @@ def test_build_and_info(folder: Path) -> None:
 
 def test_changes(folder: Path) -> None:
     index = folder / "index"
-    with pytest.raises(InvalidInputError, match="id 100 is in the index already"):
+    with pytest.raises(InvalidInputError, match="id 100 is already in the index"):
         run("index", "add", index, "--items", folder / "more.parquet")
     assert (
         json.loads(run("index", "add", index, "--items", folder / "more.parquet", "--upsert", "--json"))["items"] == 51
@@ -132,7 +132,7 @@ def test_wrong_searches(folder: Path) -> None:
     assert len(json.loads(run(*options, "--allow", "year = 1985", "--pad", "--json"))["queries"][0]["items"]) == 2
     with pytest.raises(RailsearchError, match="is not a railsearch index"):
         run("search", folder / "model", "--queries", folder / "users.npy")
-    with pytest.raises(RailsearchError, match="exists already"):
+    with pytest.raises(RailsearchError, match="already exists"):
         run("index", "build", folder / "index", "--model", folder / "model", "--items", folder / "movies.parquet")
 
 

@@ -74,7 +74,7 @@ def test_the_items_keep_their_columns(tmp_path: Path) -> None:
 
 
 def test_nothing_is_replaced_unless_that_is_asked_for(recommender: Recommender, saved: Path, tmp_path: Path) -> None:
-    with pytest.raises(InvalidInputError, match=r"model exists already; choose another path or pass overwrite=True"):
+    with pytest.raises(InvalidInputError, match=r"model already exists; choose another path or pass overwrite=True"):
         recommender.save(saved)
     recommender.save(saved, overwrite=True)
     Recommender.load(saved)

@@ -227,7 +227,7 @@ def test_unknown_items_are_ignored_where_that_is_asked_for(recommender: Recommen
     ("arguments", "message"),
     [
         ({}, "give exactly one of users and histories"),
-        ({"users": [1], "histories": [[1]]}, "give either users or histories"),
+        ({"users": [1], "histories": [[1]]}, "give exactly one of users and histories"),
         ({"users": [1, 99]}, r"users\[1\] is 99, whose history is unknown; pass it as histories="),
         ({"users": ["nobody"]}, r"users\[0\] is 'nobody', whose history is unknown"),
         ({"users": "1"}, "users is '1'; give a list of ids"),
@@ -466,7 +466,7 @@ def test_a_taken_folder_is_refused_before_training(tmp_path: Path, monkeypatch: 
     monkeypatch.setattr("railsearch.recommender.recommender.train_model", lambda *_, **__: pytest.fail("it trains"))
     (tmp_path / "mine").mkdir()
     (tmp_path / "mine" / "thesis.txt").write_text("years of work")
-    with pytest.raises(InvalidInputError, match="mine exists already"):
+    with pytest.raises(InvalidInputError, match="mine already exists"):
         Recommender.fit(WORLD, small_recipe(), save_to=tmp_path / "mine")
     with pytest.raises(InvalidInputError, match="holds other files than a railsearch recommender"):
         Recommender.fit(WORLD, small_recipe(), save_to=tmp_path / "mine", overwrite=True)

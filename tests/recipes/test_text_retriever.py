@@ -127,7 +127,7 @@ def test_wrong_calls_say_what_to_do(base: Path, trained: TextRetriever, tmp_path
     with pytest.raises(InvalidInputError, match="has no test questions"):
         fresh.evaluate(make_data())
     trained.save(tmp_path / "model")
-    with pytest.raises(InvalidInputError, match="exists already"):
+    with pytest.raises(InvalidInputError, match="already exists"):
         trained.save(tmp_path / "model")
     (tmp_path / "mine").mkdir()
     (tmp_path / "mine" / "thesis.txt").write_text("years of work")

@@ -23,8 +23,8 @@ FLAGS = {
 def with_flags(message: str) -> str:
     """Return an error message of the library with arguments replaced by flags.
 
-    >>> with_flags("model exists already; choose another path or pass overwrite=True.")
-    'model exists already; choose another path or pass --overwrite.'
+    >>> with_flags("model already exists; choose another path or pass overwrite=True.")
+    'model already exists; choose another path or pass --overwrite.'
     """
     for argument, flag in FLAGS.items():
         message = message.replace(argument, flag)

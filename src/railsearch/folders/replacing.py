@@ -18,7 +18,7 @@ def check_target(kind: FolderFormat, target: Path, *, overwrite: bool) -> None:
     except OSError as error:
         raise _unwritable(target, error) from error
     if is_there and not overwrite:
-        raise InvalidInputError(f"{target} exists already; choose another path or pass overwrite=True.")
+        raise InvalidInputError(f"{target} already exists; choose another path or pass overwrite=True.")
     if is_there and not is_ours:
         raise InvalidInputError(
             f"{target} holds other files than a railsearch {kind.noun}, and will not be replaced; choose another path."

@@ -49,7 +49,7 @@ def load_similarity(path: str | Path, *, expected_fingerprint: str | None = None
     kind, settings, name = config.get("kind"), config.get("config"), config.get("fingerprint")
     if not is_registered(kind):
         raise ModelFolderError(
-            f"{file} has kind {kind!r} but registered are: {', '.join(registered_kinds())}; import the module that "
+            f"{file} has kind {kind!r} but only {', '.join(registered_kinds())} are registered; import the module that "
             "registers it."
         )
     if not isinstance(settings, dict) or not isinstance(name, str):

@@ -84,7 +84,7 @@ def _apply(content: dict[str, object], change: str, sections: Iterable[str]) -> 
         raise InvalidInputError(f"the value of {name.strip()} is nested too deeply; give a plain value.") from None
     settings = content.setdefault(section, {})
     if not isinstance(settings, dict):
-        raise InvalidInputError(f"{section} is not a section of the recipe; known are: {', '.join(sections)}.")
+        raise InvalidInputError(f"{section} is not a section of the recipe; choose from: {', '.join(sections)}.")
     if text.strip():
         settings[setting] = value
     elif settings.pop(setting, None) is None:
@@ -98,7 +98,7 @@ def _explained(config: type[Config], error: ValidationError) -> str:
         place = ".".join(str(part) for part in found["loc"]) or config.__name__
         context = found.get("ctx", {})
         if found["type"] == "extra_forbidden":
-            problems.append(f"{place} is not a setting; known are: {', '.join(sorted(config.model_fields))}")
+            problems.append(f"{place} is not a setting; choose from: {', '.join(sorted(config.model_fields))}")
         elif found["type"] == "missing":
             problems.append(f"{place} is missing")
         elif found["type"] == "union_tag_not_found":

@@ -250,7 +250,7 @@ class SeenIds:
             if bool(is_known.any()):
                 first = int(segment.ids[is_known][0])
                 raise InvalidInputError(
-                    f"id {first} is in the index already ({int(is_known.sum())} of the given ids are); {self._remedy}."
+                    f"id {first} is already in the index ({int(is_known.sum())} of the given ids are); {self._remedy}."
                 )
         self._ids.append(segment.ids)
         return segment

@@ -76,7 +76,7 @@ class Contents:
             with _creating(path):
                 is_there = path.exists()
             if is_there:
-                raise InvalidInputError(f"{path} exists already; open it with Index.open, or choose another path.")
+                raise InvalidInputError(f"{path} already exists; open it with Index.open, or choose another path.")
         given, similarity = similarity, prepare_similarity(similarity)
         models = tuple(dict.fromkeys([*_models(similarity), *_models(given)]))
         dtype = None if precision is Precision.FP32 else precision.dtype

@@ -37,7 +37,7 @@ QUERIES_PER_SEARCH = 1024
 
 
 class Recommender:
-    """A trained sequence model, the items that it knows, and the histories of users if they are available.
+    """A trained sequence model, its items, and the histories of users if they are available.
 
     >>> import polars as pl
     >>> events = pl.DataFrame({"user": [u for u in range(8) for _ in range(5)], "item": [i % 7 for i in range(40)]})

@@ -107,7 +107,7 @@ class RegisteredConfig(Config):
         known = settings_of(self.kind)
         for name in self.settings:
             if name not in known:
-                raise InvalidInputError(f"{name} is not a setting; known are: {', '.join(sorted(known))}")
+                raise InvalidInputError(f"{name} is not a setting; choose from: {', '.join(sorted(known))}")
         for name in required_settings(self.kind):
             if name not in self.settings and name not in GIVEN:
                 raise InvalidInputError(f"{name} is missing")

@@ -76,7 +76,7 @@ def kind_of(similarity: Similarity) -> str:
         return kind
     raise InvalidInputError(
         f"{type(similarity).__name__} cannot be named or saved: it is not registered; decorate the class with "
-        f"register_similarity (registered are: {', '.join(registered_kinds())})."
+        f"register_similarity (registered kinds: {', '.join(registered_kinds())})."
     )
 
 

@@ -190,7 +190,7 @@ class TextRetriever:
         """
         ids, texts = ids_and_texts(passages)
         if path is not None and as_path(path).exists():
-            raise InvalidInputError(f"{path} exists already; open it with open_index, or choose another path.")
+            raise InvalidInputError(f"{path} already exists; open it with open_index, or choose another path.")
         check_texts(texts)
         with counting("encoding passages", len(texts), is_shown=show_progress) as count:
             self.index = Index.build(

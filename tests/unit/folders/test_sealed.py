@@ -109,7 +109,7 @@ def test_a_config_that_states_no_checksum_is_refused(folder: Path, stated: objec
 
 
 def test_a_folder_of_ours_is_replaced_if_asked(folder: Path) -> None:
-    with pytest.raises(InvalidInputError, match=r"outer exists already; choose another path or pass overwrite=True\."):
+    with pytest.raises(InvalidInputError, match=r"outer already exists; choose another path or pass overwrite=True\."):
         check_target(OUTER, folder, overwrite=False)
     check_target(OUTER, folder, overwrite=True)
     (folder / "config.json").write_text((folder / "config.json").read_text().replace("red", "blue"))

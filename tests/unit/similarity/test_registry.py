@@ -59,7 +59,7 @@ def test_a_plain_dot_product_can_be_named_too() -> None:
             {"kind": "thirds"},
             "kind is .thirds.; choose from: .*cosine, dot_product, .*mixture_of_log",
         ),
-        ({"kind": "halves", "weight": 1}, "weight is not a setting; known are: dim, seed, temperature"),
+        ({"kind": "halves", "weight": 1}, "weight is not a setting; choose from: dim, seed, temperature"),
         ({"kind": "needy"}, "depth is missing"),
         ({"temperature": 0.1}, r"similarity\.kind is missing"),
         ({"kind": 5}, r"similarity\.kind is missing"),
@@ -84,7 +84,7 @@ class Needy(Halves):
 def test_a_folder_of_an_unknown_kind_says_what_to_do(tmp_path: Path) -> None:
     railsearch.save_similarity(DotProduct(dim=2), tmp_path / "model")
     FORMAT.write(tmp_path / "model", {**FORMAT.read(tmp_path / "model"), "kind": "thirds"})
-    with pytest.raises(ModelFolderError, match=r"has kind 'thirds' but registered are: .*; import the module"):
+    with pytest.raises(ModelFolderError, match=r"has kind 'thirds' but only .* are registered; import the module"):
         railsearch.load_similarity(tmp_path / "model")
 
 

@@ -114,7 +114,7 @@ def test_a_table_in_memory(tmp_path: Path) -> None:
     write_prepared(events, tmp_path / "out", name="mine", terms="https://example.org/terms")
     assert_same(read_prepared(tmp_path / "out"), events)
     assert read_about(tmp_path / "out").terms == "https://example.org/terms"
-    with pytest.raises(InvalidInputError, match="exists already; choose another path or pass overwrite=True"):
+    with pytest.raises(InvalidInputError, match="already exists; choose another path or pass overwrite=True"):
         write_prepared(events, tmp_path / "out", name="mine")
     assert write_prepared(events, tmp_path / "out", name="newer", overwrite=True).name == "newer"
 
@@ -206,7 +206,7 @@ def test_what_is_there_is_not_replaced_unasked(tmp_path: Path) -> None:
     file = tmp_path / "lines.txt"
     file.write_text("1 5 3 9\n")
     prepare("lines", file, tmp_path / "out")
-    with pytest.raises(InvalidInputError, match="exists already"):
+    with pytest.raises(InvalidInputError, match="already exists"):
         prepare("lines", file, tmp_path / "out")
     file.write_text("1 5 3 x\n")
     with pytest.raises(InvalidInputError, match="bad rows"):

@@ -466,7 +466,7 @@ class TestFolder:
         with pytest.raises(ModelFolderError, match=r"does not exist"):
             TextEncoder.load(tmp_path / "none")
         encoder = make_encoder(bases["bert"])
-        with pytest.raises(InvalidInputError, match=r"exists already"):
+        with pytest.raises(InvalidInputError, match=r"already exists"):
             encoder.save(tmp_path)
         (tmp_path / "notes.txt").write_text("mine")
         with pytest.raises(InvalidInputError, match=r"will not be replaced"):
