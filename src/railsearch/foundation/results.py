@@ -55,7 +55,7 @@ class SearchResult:
 
     @property
     def num_certified(self) -> Tensor:
-        """How many of the returned items are certainly in the true top K."""
+        """The number of returned items that are certainly in the true top K."""
         certain = (self.scores >= self.ceiling[:, None]) & (self.ids != NO_ITEM)  # (B, K)
         return certain.sum(dim=1)  # (B,)
 

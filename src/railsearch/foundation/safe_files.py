@@ -23,7 +23,7 @@ NOT_REGULAR = {
     stat.S_IFBLK: "a device",
 }
 SMALL_FILE = 2**24
-"""Most bytes of a file that is read into memory at once."""
+"""Largest size in bytes of a file that is read into memory at once."""
 
 
 class NotRegularError(OSError):

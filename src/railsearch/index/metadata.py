@@ -52,7 +52,7 @@ class _ArrowFile:
 class Metadata:
     """The metadata of one segment's items: a table, or a mapped Arrow file that is read when it is first needed.
 
-    The file is mapped at once, so that it can still be read after the cleanup of its version.
+    The file is mapped immediately, so that it can still be read after the cleanup of its version.
     """
 
     def __init__(self, source: "DataFrame | _ArrowFile") -> None:

@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from polars import DataFrame
 
 QUERIES_PER_BATCH = 32
-"""Queries searched at once, so that one value for each query and item is never too many."""
+"""Queries that are searched at once, so that one value for each query and item fits into memory."""
 
 
 def search(

@@ -29,8 +29,8 @@ def compute_item_parts(
 ) -> ItemParts:
     """Return the item side of all items, in the precision of the similarity's weights, or fp32 if it has none.
 
-    Each batch is written to its place at once, so that there is never a second copy of all items. `on_rows` is called
-    with the number of rows of each batch.
+    Each batch is written to its place immediately, so that there is never a second copy of all items. `on_rows` is
+    called with the number of rows of each batch.
     """
     like = next(iter(similarity.parameters()), items.new_empty(0, dtype=torch.float32))
     components = gate = model = None

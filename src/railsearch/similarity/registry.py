@@ -17,7 +17,7 @@ Kind = TypeVar("Kind", bound=type[nn.Module])
 
 KIND_NAME = re.compile(r"[a-z][a-z0-9_]{0,63}")
 RECIPE_NAMES = frozenset({"cosine"})
-"""Names that recipes give to a registered similarity with settings of its own."""
+"""Names of similarities in recipes that have their own class of settings."""
 
 _kinds: dict[str, type[nn.Module]] = {}
 

@@ -137,6 +137,7 @@ def build_text_similarity(recipe: TextRecipe, *, dim: int) -> Similarity:
     if isinstance(similarity, MixtureOfLogits) and similarity.gate.pair is not None:
         last = similarity.gate.pair.output
         assert isinstance(last, nn.Linear)
-        # All pairs count the same at first: random weights on scores as large as 1 / T would choose one pair for good.
+        # All pairs count the same at first: random weights on scores as large as 1 / T would choose one pair
+        # permanently.
         nn.init.zeros_(last.weight)
     return similarity

@@ -16,7 +16,7 @@ DEFAULT_SHARPNESS = 0.2
 """At this value strategies differ as in the paper: the average finds most of the top 100, but not all."""
 NUM_TOPICS = 200
 COHERENCE = 0.6
-"""Share of a row's tastes that lie around its main topic; each other taste has a topic of its own."""
+"""Share of a row's tastes that lie around its main topic; each of the others has its own topic."""
 SPREAD = 0.8
 """Length of the difference between a taste and its topic, which has length 1."""
 SIDE_SHARE = 0.5

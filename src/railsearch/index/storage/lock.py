@@ -103,7 +103,7 @@ class ReaderLock:
             if os.fstat(self._descriptor).st_nlink == 0:
                 raise FileNotFoundError(errno.ENOENT, os.strerror(errno.ENOENT), str(folder / name))
             self.content = read_open(self._descriptor, folder / name)
-            """The complete manifest, from the very file that is locked."""
+            """The complete manifest, read from the file that is locked."""
         except BaseException:
             self.release()
             raise
