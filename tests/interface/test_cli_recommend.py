@@ -61,6 +61,9 @@ def test_from_an_index_with_a_condition(folder: Path, recommender: Recommender) 
     expected = recommender.recommend(histories=[[3, 1, 4]], k=3, allow=list(range(20, 40)))
     assert [row["item"] for row in printed["recommendations"]] == expected["item"].to_list()
     assert json.loads(run(*arguments)) == printed
+    of_engine = run(*arguments, "--index", folder / "items.index", "--engine", "Faiss(flat)", "--strategy", "TwoPass")
+    found = json.loads(of_engine)["recommendations"]
+    assert [row["item"] for row in found] == expected["item"].to_list()
 
 
 def test_viewed_and_unknown_items(folder: Path, recommender: Recommender) -> None:
@@ -76,6 +79,8 @@ def test_viewed_and_unknown_items(folder: Path, recommender: Recommender) -> Non
     [
         ([], "give exactly one of users and histories"),
         (["--users", "1"], "--users needs their histories; add --data"),
+        (["--history", "1", "--engine", "Faiss(flat)"], "--engine searches an index on disk; add --index"),
+        (["--history", "1", "--strategy", "Best"], "there is no strategy 'Best'"),
         (["--history", ""], "the history of 0 has no events"),
         (["--history", "1", "-k", "41"], "k is 41 but there are 40 items; ask for k <= 40"),
     ],

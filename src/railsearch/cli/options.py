@@ -5,7 +5,7 @@ from typing import Annotated
 
 import typer
 
-from railsearch.index import Engine, parse_engine
+from railsearch.index import Engine, Strategy, parse_engine, parse_strategy
 from railsearch.index.engines import ensure_available
 
 Json = Annotated[bool, typer.Option("--json", help="Print one JSON object instead of text.")]
@@ -35,6 +35,19 @@ EngineText = Annotated[
         show_default=False,
     ),
 ]
+StrategyText = Annotated[
+    str | None,
+    typer.Option(
+        "--strategy",
+        help="Search strategy, such as TwoPass, Average(500) or Combined(5,200). By default, the choice of tune.",
+        show_default=False,
+    ),
+]
+
+
+def chosen_strategy(text: str | None) -> Strategy | None:
+    """Read the strategy that a command was given."""
+    return None if text is None else parse_strategy(text)
 
 
 def chosen_engine(text: str | None) -> Engine | None:

@@ -8,7 +8,7 @@ import typer
 from rich.console import Console
 from rich.table import Table
 
-from railsearch.cli.options import Json
+from railsearch.cli.options import EngineText, Json, StrategyText, chosen_engine, chosen_strategy
 from railsearch.cli.terminal import make_console, make_frame_table, print_json, visible
 from railsearch.data import read_prepared
 from railsearch.foundation.errors import InvalidInputError
@@ -51,6 +51,8 @@ def recommend(
         str | None,
         typer.Option(help='Only items whose columns meet this condition: "year >= 1990".', show_default=False),
     ] = None,
+    strategy: StrategyText = None,
+    engine: EngineText = None,
     as_json: Json = False,
 ) -> None:
     """Recommend the next items for users or histories; they need not have been part of the training data.
@@ -59,15 +61,19 @@ def recommend(
     """
     if users is not None and data is None:
         raise InvalidInputError("--users needs their histories; add --data with the prepared data that holds them.")
+    if engine is not None and index is None:
+        raise InvalidInputError("--engine searches an index on disk; add --index with the index of the model's items.")
+    chosen, with_engine = chosen_strategy(strategy), chosen_engine(engine)
     recommender = Recommender.load(model, interactions=None if data is None else read_prepared(data))
     if index is not None:
-        recommender.open_index(index)
+        recommender.open_index(index, engine=with_engine)
     found = recommender.recommend(
         None if users is None else _ids(users),
         k,
         histories=[_ids(own) for own in history] if history else None,
         filter_viewed=not keep_viewed,
         unknown_items="ignore" if ignore_unknown else "refuse",
+        strategy=chosen,
         allow=allow,
     )
     table = found.join(recommender.items, on="item", how="left", maintain_order="left")

@@ -11,14 +11,22 @@ from polars import DataFrame
 from rich.console import Console
 from torch import Tensor
 
-from railsearch.cli.options import EmbeddingColumn, EngineText, IndexFolder, Json, chosen_engine
+from railsearch.cli.options import (
+    EmbeddingColumn,
+    EngineText,
+    IndexFolder,
+    Json,
+    StrategyText,
+    chosen_engine,
+    chosen_strategy,
+)
 from railsearch.cli.story import heat_map
 from railsearch.cli.terminal import make_console, make_frame_table, print_json
 from railsearch.data import read_queries
 from railsearch.foundation.errors import InvalidInputError
 from railsearch.foundation.json_values import rows_as_json
 from railsearch.foundation.results import Explanation, SearchResult
-from railsearch.index import Index, parse_strategy
+from railsearch.index import Index
 from railsearch.text_retriever import TextRetriever
 
 
@@ -43,13 +51,7 @@ def search(
         ),
     ] = None,
     k: Annotated[int, typer.Option("-k", "--k", help="Items to find for each query.", min=1)] = 10,
-    strategy: Annotated[
-        str | None,
-        typer.Option(
-            help="Search strategy, such as TwoPass, Average(500) or Combined(5,200). By default, the choice of tune.",
-            show_default=False,
-        ),
-    ] = None,
+    strategy: StrategyText = None,
     allow: Annotated[
         str | None,
         typer.Option(
@@ -82,7 +84,7 @@ def search(
     """
     if (queries is None) == (not text):
         raise InvalidInputError("give either --queries with embeddings or --text with a question.")
-    chosen = None if strategy is None else parse_strategy(strategy)
+    chosen = chosen_strategy(strategy)
     opened = Index.open(index, version=version, engine=chosen_engine(engine))
     embeddings: Tensor | npt.NDArray[np.generic]
     if text:
