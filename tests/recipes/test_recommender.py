@@ -1,5 +1,6 @@
 """Recommender: what it memorises, recommends and measures, against scores by hand and against ir-measures."""
 
+import dataclasses
 import datetime as dt
 import math
 from pathlib import Path
@@ -410,6 +411,18 @@ def test_recommendations_come_from_an_index_on_disk(titled: Interactions, tmp_pa
     assert not set(again["item"]) & set(expected["item"])
     with pytest.raises(NotEnoughItemsError, match=r"k is 40 but there are \d\d items"):
         loaded.recommend([1], 40)
+
+
+def test_a_catalogue_may_have_columns_that_tables_of_results_have(titled: Interactions) -> None:
+    columns = titled.item_columns
+    assert columns is not None
+    reserved = columns.with_columns(id=pl.lit("a"), score=pl.lit(0.5), rank=pl.lit(1), query=pl.lit(None))
+    taken = dataclasses.replace(titled, item_columns=reserved)
+    recommender = Recommender.fit(taken, small_recipe(epochs=1))
+    assert recommender.recommend([1], 3, allow="year >= 2005").columns == ["user", "item", "score", "rank"]
+    assert recommender.items.columns == ["item", "year", "id", "score", "rank", "query"]
+    assert recommender.index is not None
+    assert recommender.index.describe()["metadata"] == ["item", "year"]
 
 
 def test_an_index_of_another_model_is_refused(tmp_path: Path) -> None:

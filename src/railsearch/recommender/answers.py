@@ -8,6 +8,7 @@ from torch import Tensor
 from railsearch.foundation.errors import NotEnoughItemsError
 from railsearch.foundation.results import NO_ITEM, SearchResult
 from railsearch.index import Index
+from railsearch.index.metadata import RESERVED
 from railsearch.recommender.requests import Requests
 
 if TYPE_CHECKING:
@@ -22,6 +23,11 @@ def index_ids(items: "DataFrame") -> Tensor:
     if ids.dtype.is_integer() and bool(ids.is_between(0, 2**63 - 1).all()):
         return torch.from_numpy(ids.cast(pl.Int64).to_numpy(writable=True))  # (N,)
     return torch.arange(len(ids))  # (N,)
+
+
+def index_columns(items: "DataFrame") -> "DataFrame":
+    """Return the columns of the items that an index can keep: without those that every table of results has."""
+    return items.drop(RESERVED, strict=False)
 
 
 def check_enough(requests: Requests, k: int, ids: Tensor, index: Index, *, filter_viewed: bool) -> None:

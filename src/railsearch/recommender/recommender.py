@@ -14,7 +14,7 @@ from railsearch.foundation.inputs import as_path, check_count
 from railsearch.foundation.results import SearchResult
 from railsearch.index import Allow, Engine, Index, ModelSource, Precision, Strategy
 from railsearch.models import SequentialModel
-from railsearch.recommender.answers import check_enough, index_ids, to_table
+from railsearch.recommender.answers import check_enough, index_columns, index_ids, to_table
 from railsearch.recommender.card import describe_recommender
 from railsearch.recommender.events import InteractionsLike, as_interactions, as_split, check_items
 from railsearch.recommender.fitting import train_model
@@ -246,7 +246,7 @@ class Recommender:
         """Index every item, in memory or as a folder; `search` and `recommend` use it from now on.
 
         The index keeps item ids that are integers from 0; otherwise it numbers the items by row. In both cases its
-        metadata are the columns of `items`.
+        metadata are the columns of `items`, except for columns called query, rank, id or score.
 
         Args:
             path: a folder to create, which must not exist.
@@ -259,7 +259,7 @@ class Recommender:
             self.model.encoder.embed_items().detach(),
             index_ids(self.items),
             path=path,
-            metadata=self.items,
+            metadata=index_columns(self.items),
             precision=precision,
             engine=engine,
             source=self._source().to_dict(),
