@@ -3,13 +3,16 @@
 # make test-all  the default suite, then everything that takes longer: about half an hour
 # make faults    the fault suites in full: kills, power loss, I/O errors, damage, hostile folders, full disks
 # make check     lint, types, structure
+# make sanitize  the native kernels' tests under AddressSanitizer and UndefinedBehaviorSanitizer
 # make minilm    the pretrained encoder that benchmarks of text use, 84 MB
 PYTHON ?= $(shell command -v python3.11 || command -v python3)
 VENV := .venv
 BIN := $(VENV)/bin
 READY := $(VENV)/.installed
 
-.PHONY: demo test test-all test-more faults check format minilm clean
+SANITIZED := build/sanitize
+
+.PHONY: sanitize demo test test-all test-more faults check format minilm clean
 .DEFAULT_GOAL := test
 
 # An incomplete environment never counts as ready: the stamp is written last.
@@ -41,6 +44,16 @@ check: $(READY)
 	$(BIN)/ruff format --check
 	$(BIN)/mypy
 	$(BIN)/pytest tests/interface/test_layers.py tests/interface/test_tests.py
+
+# The extension is compiled a second time, with the sanitizers, and found before the installed one.
+sanitize: $(READY)
+	@$(BIN)/pip install --quiet --disable-pip-version-check --constraint constraints.txt nanobind cmake ninja
+	$(BIN)/cmake -S src/railsearch/kernels/native/cpp -B $(SANITIZED) -G Ninja -DRAILSEARCH_SANITIZE=ON \
+	    -DCMAKE_BUILD_TYPE=RelWithDebInfo -DCMAKE_MAKE_PROGRAM=$(abspath $(BIN))/ninja \
+	    -DPython_EXECUTABLE=$(abspath $(BIN))/python -Dnanobind_DIR=$$($(BIN)/python -m nanobind --cmake_dir)
+	$(BIN)/cmake --build $(SANITIZED)
+	ASAN_OPTIONS=detect_leaks=0 LD_PRELOAD=$$($${CXX:-c++} -print-file-name=libasan.so) PYTHONPATH=$(SANITIZED) \
+	    $(BIN)/pytest -p no:cacheprovider tests/unit/kernels/native tests/properties/test_native_bits.py
 
 format: $(READY)
 	$(BIN)/ruff check --fix

@@ -8,6 +8,7 @@ import pytest
 import torch
 from hypothesis import settings
 
+from railsearch.kernels import native
 from railsearch.similarity import Similarity
 from tests.support.file_server import serve_files
 from tests.support.similarities import KINDS, make_similarity
@@ -56,3 +57,16 @@ def server(monkeypatch: pytest.MonkeyPatch) -> Iterator[str]:
     monkeypatch.setenv("no_proxy", "127.0.0.1")
     with serve_files() as address:
         yield address
+
+
+@pytest.fixture(scope="module", params=["native", "torch"])
+def each_kernel(request: pytest.FixtureRequest) -> Iterator[str]:
+    """Run the test with every kernel."""
+    if request.param == "native" and not native.is_available():
+        pytest.skip("the native kernels are not compiled")
+    before = os.environ.get("RAILSEARCH_KERNEL")
+    os.environ["RAILSEARCH_KERNEL"] = request.param
+    yield request.param
+    del os.environ["RAILSEARCH_KERNEL"]
+    if before is not None:
+        os.environ["RAILSEARCH_KERNEL"] = before

@@ -17,6 +17,7 @@ from tests.support.search_worlds import EXACT, WORLDS, check_result, fp64_scores
 from tests.support.trials import trials
 
 
+@pytest.mark.usefixtures("each_kernel")
 @settings(max_examples=trials(40, 300))
 @given(
     kind=st.sampled_from(WORLDS),
@@ -64,6 +65,7 @@ def test_certificates_hold(
             assert bool((result.num_scored <= strategy.max_scored).all())
 
 
+@pytest.mark.usefixtures("each_kernel")
 @settings(max_examples=trials(30, 150))
 @given(kind=st.sampled_from(WORLDS), seed=st.integers(0, 2**31 - 1))
 def test_no_score_exceeds_its_bound_by_more_than_the_slack(kind: str, seed: int) -> None:
@@ -86,6 +88,7 @@ def test_no_score_exceeds_its_bound_by_more_than_the_slack(kind: str, seed: int)
     assert float(slack.max()) < 1e-3 * float(trivial.max())
 
 
+@pytest.mark.usefixtures("each_kernel")
 @pytest.mark.parametrize("share", [0.0, 1.0], ids=["always complete", "never complete"])
 @pytest.mark.parametrize("kind", ["random", "sharp", "duplicates"])
 def test_two_pass_over_many_stretches(kind: str, share: float, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -100,6 +103,7 @@ def test_two_pass_over_many_stretches(kind: str, share: float, monkeypatch: pyte
         assert torch.equal(found.ids, expected.ids)
 
 
+@pytest.mark.usefixtures("each_kernel")
 @pytest.mark.parametrize("kind", WORLDS)
 @pytest.mark.parametrize("k", [1, 4])
 def test_adaptive_over_many_rounds(kind: str, k: int) -> None:
@@ -116,6 +120,7 @@ def test_adaptive_over_many_rounds(kind: str, k: int) -> None:
             assert bool((result.gap <= 0.3).all())
 
 
+@pytest.mark.usefixtures("each_kernel")
 @given(seed=st.integers(0, 2**31 - 1), n=st.integers(1, 12), k=st.integers(1, 5), by_average=st.integers(0, 9))
 def test_ceiling_is_the_best_component_of_what_was_not_scored(seed: int, n: int, k: int, by_average: int) -> None:
     similarity, items, queries = make_world("random", 300, seed)
@@ -138,6 +143,7 @@ def test_ceiling_is_the_best_component_of_what_was_not_scored(seed: int, n: int,
         assert float(result.ceiling[query]) == pytest.approx(expected, abs=1e-4)
 
 
+@pytest.mark.usefixtures("each_kernel")
 @pytest.mark.parametrize("num_items", [7, 70, 700])
 def test_ties_go_to_the_smaller_id_in_every_exact_strategy(num_items: int) -> None:
     # Small whole numbers are summed without rounding, so that ties are common and exact.

@@ -93,6 +93,7 @@ def _findings(diagnosis: Diagnosis) -> list[tuple[str, object]]:
         ("device", diagnosis.device),
         ("threads", diagnosis.num_threads),
         ("cpu capability", diagnosis.cpu_capability),
+        ("native kernels", diagnosis.native_kernels),
         ("bf16 matmul", advice[diagnosis.bf16_matmul]),
         *(
             (f"extra {extra}", found or f"not installed: pip install 'railsearch[{extra}]'")

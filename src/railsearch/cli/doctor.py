@@ -11,6 +11,7 @@ from enum import StrEnum
 import torch
 
 import railsearch
+from railsearch.kernels import native
 
 ISA_VARIABLE = "ONEDNN_MAX_CPU_ISA"
 ISA_WITHOUT_AMX = "AVX512_CORE_BF16"
@@ -50,6 +51,8 @@ class Diagnosis:
     num_threads: int
     cpu_capability: str
     bf16_matmul: Bf16Matmul
+    native_kernels: str
+    """The instruction set of the native kernels, or why there are none."""
 
 
 def diagnose() -> Diagnosis:
@@ -66,6 +69,7 @@ def diagnose() -> Diagnosis:
         num_threads=torch.get_num_threads(),
         cpu_capability=torch.backends.cpu.get_cpu_capability(),
         bf16_matmul=_bf16_matmul(),
+        native_kernels=native.why_missing() or f"{native.chosen_isa()}, of {', '.join(native.usable_isas())}",
     )
 
 

@@ -21,6 +21,7 @@ from railsearch.index.engines import Engine, ensure_available
 from railsearch.index.metadata import fit_columns
 from railsearch.index.segment import Segment
 from railsearch.index.storage import Snapshot, Store
+from railsearch.kernels import KernelName
 from railsearch.similarity import Similarity, check_similarity, fingerprint
 
 
@@ -63,6 +64,7 @@ class Contents:
         metadata: object,
         precision: Precision,
         engine: Engine | None,
+        kernel: KernelName | None = None,
         source: Mapping[str, str] | None,
         show_progress: bool | None,
     ) -> "Contents":
@@ -84,7 +86,7 @@ class Contents:
             builder = SegmentBuilder(similarity, dtype=dtype, models=models, on_rows=on_rows)
             if path is None:
                 (segment,) = builder.build(items, ids, metadata, rows_per_segment=None, first_id=0)
-                return cls(corpus=Corpus.build(similarity, [segment], engine), models=models, source=source)
+                return cls(corpus=Corpus.build(similarity, [segment], engine, kernel), models=models, source=source)
             size = builder.rows_per_segment
             new = builder.build(items, ids, metadata, rows_per_segment=size, first_id=0)
             seen = SeenIds([], "give every item its own id")
@@ -93,10 +95,17 @@ class Contents:
                 Store.creating(folder, similarity, models=models, precision=str(precision), source=source) as writer,
             ):
                 writer.commit(writer.keep(seen.add(segment)) for segment in new)
-        return cls.open(path, engine=engine)
+        return cls.open(path, engine=engine, kernel=kernel)
 
     @classmethod
-    def open(cls, path: Path, *, version: int | None = None, engine: Engine | None = None) -> "Contents":
+    def open(
+        cls,
+        path: Path,
+        *,
+        version: int | None = None,
+        engine: Engine | None = None,
+        kernel: KernelName | None = None,
+    ) -> "Contents":
         """Open a version of a folder, the newest if none is named."""
         if engine is not None:
             ensure_available(engine)
@@ -105,7 +114,7 @@ class Contents:
         if engine is not None:
             ensure_available(engine, snapshot.similarity.component_dim)
         return cls(
-            corpus=Corpus.build(snapshot.similarity, snapshot.segments, engine),
+            corpus=Corpus.build(snapshot.similarity, snapshot.segments, engine, kernel),
             models=snapshot.manifest.models,
             source=snapshot.manifest.source,
             store=store,
@@ -147,6 +156,7 @@ class Contents:
             "segments": len(corpus.segments),
             "precision": str(corpus.segments[0].parts.components.dtype).removeprefix("torch."),
             "bytes": sum(segment.num_bytes for segment in corpus.segments),
+            "kernel": corpus.kernel.name,
             "similarity": f"{type(similarity).__name__} {pairs}",
             "fingerprint": self.models[0] if self.models else None,
             "metadata": [] if frame is None else frame.columns,
@@ -235,7 +245,7 @@ class Contents:
     ) -> None:
         if self._store is None or self._snapshot is None:
             segments = change(self.corpus.segments, lambda segment: segment)
-            self.corpus = Corpus.build(self.corpus.similarity, segments, self.corpus.engine)
+            self.corpus = self.corpus.with_segments(segments)
             self.tuned = {**self.tuned, **tuned}
             self.version += 1
             return
@@ -265,7 +275,7 @@ class Contents:
         if before is not None and snapshot.manifest == before.manifest:
             snapshot.lock.release()
             return False
-        self.corpus = Corpus.build(snapshot.similarity, snapshot.segments, self.corpus.engine)
+        self.corpus = self.corpus.with_segments(snapshot.segments, snapshot.similarity)
         self.tuned = snapshot.manifest.tuned
         self.version = snapshot.manifest.version
         self._snapshot = snapshot

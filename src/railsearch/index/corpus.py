@@ -12,7 +12,7 @@ from torch import Tensor
 from railsearch.index.engines import Engine, Flat
 from railsearch.index.metadata import stack
 from railsearch.index.segment import Segment
-from railsearch.kernels import Kernel, RowFilter, choose_kernel
+from railsearch.kernels import Kernel, KernelName, RowFilter, choose_kernel, use_kernel
 from railsearch.similarity import ItemParts, Similarity
 
 if TYPE_CHECKING:
@@ -52,6 +52,8 @@ class Corpus:
     similarity: Similarity
     segments: tuple[Segment, ...]
     kernel: Kernel
+    wanted_kernel: KernelName | None
+    """The kernel that the user asked for; None for the fastest."""
     engine: Engine
     row_ids: Tensor  # (N,) the id of every row, live or not
     is_live: Tensor | None  # (N,) bool; None if all are
@@ -61,7 +63,13 @@ class Corpus:
     """The place of each row (N,) in the order of ids, which decides ties; None if rows have that order."""
 
     @classmethod
-    def build(cls, similarity: Similarity, segments: Sequence[Segment], engine: Engine | None = None) -> "Corpus":
+    def build(
+        cls,
+        similarity: Similarity,
+        segments: Sequence[Segment],
+        engine: Engine | None = None,
+        kernel: KernelName | None = None,
+    ) -> "Corpus":
         """Put segments one after the other; there is at least one, which may be empty."""
         row_ids = segments[0].ids if len(segments) == 1 else torch.cat([segment.ids for segment in segments])  # (N,)
         is_live = None
@@ -76,10 +84,13 @@ class Corpus:
             rows = rows[order]
             places = torch.zeros_like(row_ids)  # (N,)
             places[rows] = torch.arange(len(rows), device=rows.device)
+        with use_kernel(kernel):
+            chosen = choose_kernel(similarity, segments[0].parts.components.device)
         return cls(
             similarity=similarity,
             segments=tuple(segments),
-            kernel=choose_kernel(similarity, segments[0].parts.components.device),
+            kernel=chosen,
+            wanted_kernel=kernel,
             engine=Flat() if engine is None else engine,
             row_ids=row_ids,
             is_live=is_live,
@@ -87,6 +98,11 @@ class Corpus:
             rows=rows,
             places=places,
         )
+
+    def with_segments(self, segments: Sequence[Segment], similarity: Similarity | None = None) -> "Corpus":
+        """Return other segments with the same engine and kernel, under the same similarity if no other is given."""
+        chosen = self.similarity if similarity is None else similarity
+        return Corpus.build(chosen, segments, self.engine, self.wanted_kernel)
 
     def __len__(self) -> int:
         return len(self.row_ids)
@@ -109,6 +125,11 @@ class Corpus:
             components.view(*rows.shape, *components.shape[1:]),
             None if gate is None else gate.view(*rows.shape, gate.shape[1]),
         )
+
+    @property
+    def pieces(self) -> list[ItemParts]:
+        """The parts of all rows where they lie: one piece for each segment."""
+        return [segment.parts for segment in self.segments]
 
     @property
     def like(self) -> Tensor:

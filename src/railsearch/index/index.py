@@ -18,7 +18,7 @@ from railsearch.index.filters import Allow, Exclude
 from railsearch.index.storage import Store, Verification
 from railsearch.index.strategies import Strategy
 from railsearch.index.tuning import TuningReport
-from railsearch.kernels import plain_arithmetic
+from railsearch.kernels import KernelName, plain_arithmetic
 from railsearch.similarity import QueryParts, Similarity
 
 if TYPE_CHECKING:
@@ -58,6 +58,7 @@ class Index:
         metadata: ArrowTable | None = None,
         precision: Precision | str = Precision.FP32,
         engine: Engine | None = None,
+        kernel: KernelName | str | None = None,
         source: Mapping[str, str] | None = None,
         show_progress: bool | None = None,
     ) -> Self:
@@ -78,6 +79,8 @@ class Index:
                 Faiss(...). The first search that needs a table builds it, or `prepare_engine` builds all of them. In
                 a folder, tables that take long to build are kept on disk and opened by the next process. Exact
                 strategies stay exact with any engine; an engine that may miss items certifies nothing.
+            kernel: computes the scores: "native", which is C++ for CPUs, or "torch". By default the fastest one that
+                runs this similarity; `describe` names it.
             source: describes where the embeddings come from, such as an encoder and its fingerprint, as text by name.
             show_progress: a progress bar; by default on a terminal only.
         """
@@ -90,13 +93,21 @@ class Index:
                 metadata=metadata,
                 precision=as_choice(Precision, precision, name="precision"),
                 engine=engine,
+                kernel=_kernel(kernel),
                 source=source,
                 show_progress=show_progress,
             )
         )
 
     @classmethod
-    def open(cls, path: str | Path, *, version: int | None = None, engine: Engine | None = None) -> Self:
+    def open(
+        cls,
+        path: str | Path,
+        *,
+        version: int | None = None,
+        engine: Engine | None = None,
+        kernel: KernelName | str | None = None,
+    ) -> Self:
         """Open an index folder for reading and writing, and check every byte of it.
 
         Items are mapped into memory, so processes that open the same index share it. The version that was opened
@@ -110,10 +121,11 @@ class Index:
             path: a folder that `build` wrote.
             version: an older version that is still kept; the newest if omitted.
             engine: as in `build`.
+            kernel: as in `build`.
         """
         if version is not None:
             check_count(version, name="version")
-        return cls(contents=Contents.open(as_path(path), version=version, engine=engine))
+        return cls(contents=Contents.open(as_path(path), version=version, engine=engine, kernel=_kernel(kernel)))
 
     @property
     def similarity(self) -> Similarity:
@@ -347,3 +359,7 @@ class Index:
     @property
     def _corpus(self) -> Corpus:
         return self._contents.corpus
+
+
+def _kernel(kernel: KernelName | str | None) -> KernelName | None:
+    return None if kernel is None else as_choice(KernelName, kernel, name="kernel")

@@ -16,7 +16,7 @@ from railsearch.index.filters import Allow, Exclude, make_filter
 from railsearch.index.strategies import BruteForce, Found, Strategy
 from railsearch.index.strategy_text import format_strategy, parse_strategy
 from railsearch.index.tuning import TuningReport, tune
-from railsearch.kernels import compute_query_parts, plain_arithmetic
+from railsearch.kernels import compute_query_parts, plain_arithmetic, use_kernel
 from railsearch.similarity import QueryParts
 
 if TYPE_CHECKING:
@@ -61,7 +61,8 @@ def search(
         last = first + QUERIES_PER_BATCH
         query_parts = _query_parts(corpus, queries[first:last], None if users is None else users[first:last])
         own_filter = None if row_filter is None else row_filter.of_queries(first, last)
-        batches.append(strategy.find_rows(corpus, query_parts, k, own_filter))
+        with use_kernel(corpus.wanted_kernel):
+            batches.append(strategy.find_rows(corpus, query_parts, k, own_filter))
     return _result(corpus, batches)
 
 

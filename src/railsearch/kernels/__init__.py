@@ -1,7 +1,7 @@
 """The arithmetic under every search: scores, bounds and dot products of many query-item pairs, in bounded memory."""
 
 from railsearch.kernels.arithmetic import plain_arithmetic
-from railsearch.kernels.choose import choose_kernel, choose_scan
+from railsearch.kernels.choose import KernelName, choose_kernel, choose_scan, use_kernel
 from railsearch.kernels.contract import NO_ROW, ItemRows, Kernel, Nearest, Roundoff, Scan
 from railsearch.kernels.ranks import target_ranks
 from railsearch.kernels.row_filter import RowFilter
@@ -15,6 +15,7 @@ __all__ = [
     "NO_ROW",
     "ItemRows",
     "Kernel",
+    "KernelName",
     "Nearest",
     "Roundoff",
     "RowFilter",
@@ -34,4 +35,5 @@ __all__ = [
     "stopwatch",
     "target_ranks",
     "timed",
+    "use_kernel",
 ]

@@ -48,8 +48,13 @@ def check_k(k: int, num_items: int) -> None:
 def check_scores(scores: Tensor) -> Tensor:
     """Return the scores, or raise if one of them is not finite."""
     if not is_finite(scores):
-        raise InvalidInputError(
-            "some scores are NaN or infinite: embeddings or weights are too large; scale the embeddings, or train "
-            "with a lower learning rate."
-        )
+        raise not_finite()
     return scores
+
+
+def not_finite() -> InvalidInputError:
+    """Return the error of scores that are not finite."""
+    return InvalidInputError(
+        "some scores are NaN or infinite: embeddings or weights are too large; scale the embeddings, or train "
+        "with a lower learning rate."
+    )

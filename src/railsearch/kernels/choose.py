@@ -1,26 +1,77 @@
 """The choice of a kernel: the fastest one that can run a similarity on a device."""
 
+import contextlib
+import os
+from collections.abc import Iterator
+from contextvars import ContextVar
+from enum import StrEnum
+
 import torch
 
+from railsearch.foundation.errors import InvalidInputError
+from railsearch.foundation.inputs import as_choice
+from railsearch.kernels import native
 from railsearch.kernels.contract import Kernel, Scan
 from railsearch.kernels.torch_kernel import TorchKernel
 from railsearch.kernels.torch_scan import scan
-from railsearch.similarity import Similarity
+from railsearch.similarity import DotProduct, MixtureOfLogits, Similarity
+
+KERNEL_VARIABLE = "RAILSEARCH_KERNEL"
+
+
+class KernelName(StrEnum):
+    """The kernels that a user can ask for."""
+
+    TORCH = "torch"
+    NATIVE = "native"
+
+
+_wanted: ContextVar[KernelName | None] = ContextVar("railsearch_kernel", default=None)
 
 
 def choose_kernel(similarity: Similarity, device: torch.device) -> Kernel:
     """Return the kernel for a similarity whose parts are on this device.
 
-    The torch kernel runs every similarity on every device. A faster kernel is added here, before it, with the
-    similarities and devices that it supports.
+    The native kernel runs MixtureOfLogits and DotProduct on a CPU, if it was compiled. The torch kernel runs every
+    similarity on every device. A user can choose with `use_kernel`, or for all with the environment variable
+    RAILSEARCH_KERNEL.
 
     >>> from railsearch import DotProduct
-    >>> choose_kernel(DotProduct(dim=2), torch.device("cpu")).is_bit_stable
+    >>> with use_kernel(KernelName.TORCH):
+    ...     choose_kernel(DotProduct(dim=2), torch.device("cpu")).is_bit_stable
     False
     """
+    if _uses_native(device) and isinstance(similarity, MixtureOfLogits | DotProduct) and native.can_compute(similarity):
+        return native.NativeKernel(similarity)
+    if _wanted.get() is KernelName.NATIVE:
+        raise InvalidInputError(
+            f"kernel is 'native' but the similarity is {type(similarity).__name__} on {device.type}; the native kernel "
+            "computes MixtureOfLogits and DotProduct in fp32 on a CPU, others need the kernel 'torch'."
+        )
     return TorchKernel(similarity, device)
 
 
 def choose_scan(device: torch.device) -> Scan:
     """Return the scan by dot product for tables on this device; it depends on no similarity."""
-    return scan
+    return native.scan if _uses_native(device) else scan
+
+
+@contextlib.contextmanager
+def use_kernel(wanted: KernelName | None) -> Iterator[None]:
+    """Choose this kernel until the end of the block, in this thread or task; None for the fastest."""
+    token = _wanted.set(wanted)
+    try:
+        yield
+    finally:
+        _wanted.reset(token)
+
+
+def _uses_native(device: torch.device) -> bool:
+    wanted = _wanted.get()
+    if wanted is None:
+        named = os.environ.get(KERNEL_VARIABLE)
+        name = KernelName.NATIVE if named is None else as_choice(KernelName, named, name=KERNEL_VARIABLE)
+        return name is KernelName.NATIVE and device.type == "cpu" and native.is_available()
+    if wanted is KernelName.NATIVE and not native.is_available():
+        raise InvalidInputError(f"kernel is 'native' but {native.why_missing()}.")
+    return wanted is KernelName.NATIVE and device.type == "cpu"

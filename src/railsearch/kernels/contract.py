@@ -3,6 +3,7 @@
 A kernel is bound to one similarity. Kernels differ in speed only: each returns the same answers, up to its roundoff.
 """
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Protocol, runtime_checkable
 
@@ -42,6 +43,16 @@ class ItemRows(Protocol):
         ...
 
 
+@runtime_checkable
+class PiecewiseRows(Protocol):
+    """Item parts that lie in several pieces, one after the other, and can be read where they lie."""
+
+    @property
+    def pieces(self) -> Sequence[ItemParts]:
+        """The pieces, in the order of rows."""
+        ...
+
+
 class Scan(Protocol):
     """An exact search of one table by dot product."""
 
@@ -59,6 +70,11 @@ class Scan(Protocol):
 @runtime_checkable
 class Kernel(Protocol):
     """Scores, bounds and dot products of many query-item pairs under one similarity."""
+
+    @property
+    def name(self) -> str:
+        """A name for reports, such as "torch" or "native (avx2)"."""
+        ...
 
     @property
     def roundoff(self) -> Roundoff:

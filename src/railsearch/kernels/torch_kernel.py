@@ -43,6 +43,11 @@ class TorchKernel:
     pairs_per_block: int | None = None
 
     @property
+    def name(self) -> str:
+        """The name for reports."""
+        return "torch"
+
+    @property
     def roundoff(self) -> Roundoff:
         """The rounding error of one operation, under the precision that is set for matrix products now.
 

@@ -11,6 +11,7 @@ from railsearch import Adaptive, Average, BruteForce, Combined, DotProduct, Inde
 from railsearch.index import Strategy
 from railsearch.kernels import (
     Kernel,
+    KernelName,
     Nearest,
     Roundoff,
     RowFilter,
@@ -18,6 +19,7 @@ from railsearch.kernels import (
     choose_kernel,
     choose_scan,
     target_ranks,
+    use_kernel,
 )
 from railsearch.similarity import ItemParts, QueryParts, Similarity
 from tests.support.search_worlds import TOLERANCE, make_world
@@ -25,8 +27,10 @@ from tests.support.search_worlds import TOLERANCE, make_world
 CPU = torch.device("cpu")
 
 
-def test_torch_is_chosen_and_keeps_the_contract() -> None:
-    kernel = choose_kernel(DotProduct(dim=2), CPU)
+def test_torch_keeps_the_contract() -> None:
+    with use_kernel(KernelName.TORCH):
+        kernel = choose_kernel(DotProduct(dim=2), CPU)
+    assert isinstance(kernel, TorchKernel)
     assert isinstance(kernel, Kernel)
     assert not kernel.is_bit_stable
     assert kernel.roundoff == Roundoff(relative=2.0**-24, underflow=2.0**-126)
@@ -75,6 +79,7 @@ class CountingKernel:
     error: float = 2.0**-24
 
     is_bit_stable = True
+    name = "counting"
 
     @property
     def roundoff(self) -> Roundoff:

@@ -1,0 +1,91 @@
+INTERFACE: int
+
+class Form:
+    def __init__(
+        self,
+        *,
+        num_query_components: int,
+        num_item_components: int,
+        dim: int,
+        hidden_dim: int,
+        has_query_gate: bool,
+        has_item_gate: bool,
+        has_silu: bool,
+        is_mixture: bool,
+        temperature: float,
+        hidden_weight: int,
+        hidden_bias: int,
+        output_weight: int,
+        output_bias: int,
+    ) -> None: ...
+
+class Items:
+    def __init__(self, number: int) -> None: ...
+    def add(self, components: int, stride: int, gate: int, gate_stride: int, count: int) -> None: ...
+    def __len__(self) -> int: ...
+
+class Filter:
+    def __init__(
+        self, is_allowed: int = ..., queries: int = ..., rows: int = ..., num_pairs: int = ..., num_queries: int = ...
+    ) -> None: ...
+
+def score(
+    isa: str,
+    num_threads: int,
+    form: Form,
+    components: int,
+    gate: int,
+    num_queries: int,
+    items: Items,
+    is_bound: bool,
+    out: int,
+    stride: int,
+    /,
+) -> bool: ...
+def top_k(
+    isa: str,
+    num_threads: int,
+    form: Form,
+    components: int,
+    gate: int,
+    num_queries: int,
+    items: Items,
+    row_filter: Filter,
+    k: int,
+    scores: int,
+    rows: int,
+    /,
+) -> bool: ...
+def score_candidates(
+    isa: str,
+    num_threads: int,
+    form: Form,
+    components: int,
+    gate: int,
+    num_queries: int,
+    items: Items,
+    rows: int,
+    width: int,
+    out: int,
+    /,
+) -> bool: ...
+def scan(
+    isa: str,
+    num_threads: int,
+    vectors: int,
+    num_vectors: int,
+    group: int,
+    dim: int,
+    items: Items,
+    row_filter: Filter,
+    n: int,
+    scores: int,
+    rows: int,
+    bounds: int,
+    stride: int,
+    /,
+) -> None: ...
+def usable_isas() -> list[str]: ...
+def agrees_with_portable(isa: str, /) -> bool: ...
+def exponential(isa: str, values: int, count: int, results: int, /) -> None: ...
+def silu(isa: str, values: int, count: int, results: int, /) -> None: ...

@@ -1,0 +1,131 @@
+// The Python module: plain functions over addresses. Shapes, strides and dtypes are checked in Python.
+#include <nanobind/nanobind.h>
+#include <nanobind/stl/string.h>
+#include <nanobind/stl/vector.h>
+
+#include <stdexcept>
+
+#include "dispatch.h"
+#include "search.h"
+
+namespace nb = nanobind;
+using namespace nb::literals;
+
+namespace railsearch {
+namespace {
+
+template <typename T>
+T* at(uintptr_t address) {
+    return reinterpret_cast<T*>(address);
+}
+
+const Operations& chosen(const std::string& isa) {
+    const Operations* operations = find_operations(isa);
+    if (operations == nullptr) throw std::invalid_argument("this CPU cannot run the instruction set " + isa);
+    return *operations;
+}
+
+// Ctrl-C raises KeyboardInterrupt in the thread that waits.
+void check_signals() {
+    const nb::gil_scoped_acquire gil;
+    if (PyErr_CheckSignals() != 0) throw nb::python_error();
+}
+
+Context context_of(const std::string& isa, int num_threads) { return {chosen(isa), num_threads, check_signals}; }
+
+}  // namespace
+}  // namespace railsearch
+
+NB_MODULE(_railsearch_native, m) {
+    using namespace railsearch;
+
+    m.attr("INTERFACE") = 1;  // library.py asks for this number; raise both if a signature changes
+
+    nb::class_<Form>(m, "Form").def(
+        "__init__",
+        [](Form* self, int64_t num_query_components, int64_t num_item_components, int64_t dim, int64_t hidden_dim,
+           bool has_query_gate, bool has_item_gate, bool has_silu, bool is_mixture, float temperature, uintptr_t w1,
+           uintptr_t b1, uintptr_t w2, uintptr_t b2) {
+            Mixture shape;
+            shape.num_query_components = num_query_components;
+            shape.num_item_components = num_item_components;
+            shape.dim = dim;
+            shape.num_pairs = num_query_components * num_item_components;
+            shape.hidden_dim = hidden_dim;
+            shape.has_query_gate = has_query_gate;
+            shape.has_item_gate = has_item_gate;
+            shape.has_silu = has_silu;
+            new (self) Form(shape, temperature, is_mixture, at<const float>(w1), at<const float>(b1),
+                            at<const float>(w2), at<const float>(b2));
+        },
+        nb::kw_only(), "num_query_components"_a, "num_item_components"_a, "dim"_a, "hidden_dim"_a, "has_query_gate"_a,
+        "has_item_gate"_a, "has_silu"_a, "is_mixture"_a, "temperature"_a, "hidden_weight"_a, "hidden_bias"_a,
+        "output_weight"_a, "output_bias"_a);
+
+    nb::class_<Items>(m, "Items")
+        .def("__init__", [](Items* self, int number) {
+            new (self) Items();
+            self->number = static_cast<Number>(number);
+        })
+        .def("add", [](Items& self, uintptr_t components, int64_t stride, uintptr_t gate, int64_t gate_stride,
+                       int64_t count) {
+            self.add({at<const char>(components), stride, at<const char>(gate), gate_stride, count});
+        })
+        .def("__len__", &Items::count);
+
+    nb::class_<Filter>(m, "Filter")
+        .def(nb::init<>())
+        .def("__init__", [](Filter* self, uintptr_t is_allowed, uintptr_t queries, uintptr_t rows, int64_t num_pairs,
+                            int64_t num_queries) {
+            new (self) Filter(at<const bool>(is_allowed), at<const int64_t>(queries), at<const int64_t>(rows), num_pairs,
+                              num_queries);
+        });
+
+    m.def("score", [](const std::string& isa, int num_threads, const Form& form, uintptr_t components, uintptr_t gate,
+                      int64_t num_queries, const Items& items, bool is_bound, uintptr_t out, int64_t stride) {
+        const Context context = context_of(isa, num_threads);
+        const nb::gil_scoped_release unlocked;
+        return score(context, form, {at<const float>(components), at<const float>(gate), num_queries}, items, is_bound,
+                     at<float>(out), stride);
+    });
+
+    m.def("top_k", [](const std::string& isa, int num_threads, const Form& form, uintptr_t components, uintptr_t gate,
+                      int64_t num_queries, const Items& items, const Filter& filter, int64_t k, uintptr_t scores,
+                      uintptr_t rows) {
+        const Context context = context_of(isa, num_threads);
+        const nb::gil_scoped_release unlocked;
+        return top_k(context, form, {at<const float>(components), at<const float>(gate), num_queries}, items, filter, k,
+                     at<float>(scores), at<int64_t>(rows));
+    });
+
+    m.def("score_candidates", [](const std::string& isa, int num_threads, const Form& form, uintptr_t components,
+                                 uintptr_t gate, int64_t num_queries, const Items& items, uintptr_t rows, int64_t width,
+                                 uintptr_t out) {
+        const Context context = context_of(isa, num_threads);
+        const nb::gil_scoped_release unlocked;
+        return score_candidates(context, form, {at<const float>(components), at<const float>(gate), num_queries}, items,
+                                at<const int64_t>(rows), width, at<float>(out));
+    });
+
+    m.def("scan", [](const std::string& isa, int num_threads, uintptr_t vectors, int64_t num_vectors, int64_t group,
+                     int64_t dim, const Items& items, const Filter& filter, int64_t n, uintptr_t scores, uintptr_t rows,
+                     uintptr_t bounds, int64_t stride) {
+        const Context context = context_of(isa, num_threads);
+        const nb::gil_scoped_release unlocked;
+        scan(context, at<const float>(vectors), num_vectors, group, dim, items, filter, n, at<float>(scores),
+                    at<int64_t>(rows), at<float>(bounds), stride);
+    });
+
+    m.def("usable_isas", [] {
+        std::vector<std::string> names;
+        for (const Operations* operations : usable_operations()) names.emplace_back(operations->name);
+        return names;
+    });
+    m.def("agrees_with_portable", [](const std::string& isa) { return agrees_with_portable(chosen(isa)); });
+    m.def("exponential", [](const std::string& isa, uintptr_t values, int64_t count, uintptr_t results) {
+        chosen(isa).exponential(at<const float>(values), count, at<float>(results));
+    });
+    m.def("silu", [](const std::string& isa, uintptr_t values, int64_t count, uintptr_t results) {
+        chosen(isa).silu(at<const float>(values), count, at<float>(results));
+    });
+}

@@ -1,0 +1,91 @@
+// What one instruction set offers: the arithmetic of one panel of items. Every instruction set returns the same bits.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+
+namespace railsearch {
+
+// How the numbers of a table are stored. All arithmetic is in fp32; widening fp16 and bf16 is exact.
+enum class Number : int { fp32 = 0, fp16 = 1, bf16 = 2 };
+
+// Rows of the left matrix that are multiplied at once; their values lie side by side in a tile: [depth][ROWS_PER_TILE].
+constexpr int ROWS_PER_TILE = 4;
+
+// Items of the widest panel of any instruction set; one bit of a uint64_t each.
+constexpr int MOST_ITEMS_PER_PANEL = 48;
+
+// The longest vectors of `dot_above`: one panel of them stays in L1.
+constexpr int64_t MOST_SCANNED_DIM = 256;
+
+// The shape and weights of a Mixture of Logits. The weights of the gate's network are cut into tiles.
+struct Mixture {
+    int64_t num_query_components = 1;
+    int64_t num_item_components = 1;
+    int64_t dim = 1;
+    int64_t num_pairs = 1;
+    int64_t hidden_dim = 0;  // 0: the gate does not look at the pair
+    bool has_query_gate = false;
+    bool has_item_gate = false;
+    bool has_silu = false;
+    const float* hidden_tiles = nullptr;  // (hidden_dim, num_pairs) in tiles
+    const float* hidden_bias = nullptr;   // padded with zeros to full tiles
+    const float* output_tiles = nullptr;  // (num_pairs, hidden_dim) in tiles
+    const float* output_bias = nullptr;
+};
+
+// Queries that are scored together. Their components are divided by the temperature and cut into tiles: the tiles of
+// `queries_per_chunk` queries follow each other, then a new chunk begins with a new tile.
+struct QueryBlock {
+    const float* tiles = nullptr;
+    const float* gate = nullptr;  // (num_queries, num_pairs), or null
+    int64_t num_queries = 0;
+    int64_t queries_per_chunk = 1;
+};
+
+// A panel holds the rows of up to `width` items, transposed: [value][width]. Items lie in lanes, so that the score of
+// an item never depends on its neighbours.
+struct Operations {
+    const char* name;
+    int width;
+
+    // Transpose `count` rows of `length` numbers into a panel; the lanes that are left repeat the first row.
+    void (*pack)(Number number, const void* const* rows, int count, int64_t length, float* panel);
+
+    // Scores [num_queries][width] of the items of a panel. Return false if any is not finite.
+    bool (*mix)(const Mixture& mixture, const QueryBlock& queries, const float* panel, const float* gate_panel,
+                float* scratch, float* scores);
+
+    // The best component score [num_queries][width] of each item.
+    bool (*bound)(const Mixture& mixture, const QueryBlock& queries, const float* panel, float* scratch, float* scores);
+
+    // Dot products [num_rows][width] of rows in tiles with the items of a panel.
+    bool (*dot)(const float* tiles, int64_t num_rows, int64_t dim, const float* panel, float* scores);
+
+    // As `dot` and then `reach` (greater), without the scores that nobody needs: only rows with a lane that is greater
+    // than its threshold are written. dim is at most MOST_SCANNED_DIM.
+    bool (*dot_above)(const float* tiles, int64_t num_rows, int64_t dim, const float* panel, const float* thresholds,
+                      float* scores, uint64_t* lanes);
+
+    // For each of num_rows rows of scores, which lanes are greater than its threshold (`or_equal`: or the same).
+    // Return false if none is.
+    bool (*reach)(const float* scores, const float* thresholds, int64_t num_rows, bool or_equal, uint64_t* lanes);
+
+    // exp and x * sigmoid(x) of many numbers, for tests of their error.
+    void (*exponential)(const float* values, int64_t count, float* results);
+    void (*silu)(const float* values, int64_t count, float* results);
+};
+
+// Floats of scratch that `mix` and `bound` need beside the panels.
+inline int64_t scratch_size(const Mixture& mixture, int64_t queries_per_chunk, int width) {
+    int64_t hidden = (mixture.hidden_dim + ROWS_PER_TILE - 1) / ROWS_PER_TILE * ROWS_PER_TILE;
+    int64_t pairs = (mixture.num_pairs + ROWS_PER_TILE - 1) / ROWS_PER_TILE * ROWS_PER_TILE;
+    return (queries_per_chunk * mixture.num_pairs + hidden + pairs) * width;
+}
+
+// The operations of an instruction set, or null if it was not compiled or this CPU cannot run it.
+const Operations* portable_operations();
+const Operations* avx2_operations();
+const Operations* avx512_operations();
+
+}  // namespace railsearch

@@ -1,0 +1,44 @@
+// A vector of 8 floats with AVX2, FMA and F16C.
+#pragma once
+
+#include <immintrin.h>
+
+#include <cstdint>
+#include <cstring>
+
+namespace railsearch {
+namespace {
+
+struct Vector {
+    static constexpr int LANES = 8;
+    __m256 lanes;
+};
+
+inline Vector load(const float* from) { return {_mm256_loadu_ps(from)}; }
+inline void store(float* to, Vector a) { _mm256_storeu_ps(to, a.lanes); }
+inline Vector fill(float value) { return {_mm256_set1_ps(value)}; }
+inline Vector add(Vector a, Vector b) { return {_mm256_add_ps(a.lanes, b.lanes)}; }
+inline Vector subtract(Vector a, Vector b) { return {_mm256_sub_ps(a.lanes, b.lanes)}; }
+inline Vector multiply(Vector a, Vector b) { return {_mm256_mul_ps(a.lanes, b.lanes)}; }
+inline Vector divide(Vector a, Vector b) { return {_mm256_div_ps(a.lanes, b.lanes)}; }
+inline Vector fused(Vector a, Vector b, Vector c) { return {_mm256_fmadd_ps(a.lanes, b.lanes, c.lanes)}; }
+inline Vector larger(Vector a, Vector b) { return {_mm256_max_ps(a.lanes, b.lanes)}; }
+inline Vector smaller(Vector a, Vector b) { return {_mm256_min_ps(a.lanes, b.lanes)}; }
+
+inline Vector power_of_two(Vector t) {
+    __m256i shifted = _mm256_slli_epi32(_mm256_castps_si256(t.lanes), 23);
+    return {_mm256_castsi256_ps(_mm256_add_epi32(shifted, _mm256_set1_epi32(127 << 23)))};
+}
+
+inline uint64_t lanes_greater(Vector a, Vector b) {
+    return static_cast<uint32_t>(_mm256_movemask_ps(_mm256_cmp_ps(a.lanes, b.lanes, _CMP_GT_OQ)));
+}
+
+inline uint64_t lanes_at_least(Vector a, Vector b) {
+    return static_cast<uint32_t>(_mm256_movemask_ps(_mm256_cmp_ps(a.lanes, b.lanes, _CMP_GE_OQ)));
+}
+
+}  // namespace
+}  // namespace railsearch
+
+#include "transpose_avx2.h"

@@ -1,0 +1,85 @@
+// A vector of floats in plain C++: what every CPU can run, and the definition of what the others must return.
+#pragma once
+
+#include <cmath>
+#include <cstdint>
+#include <cstring>
+
+namespace railsearch {
+namespace {
+
+struct Vector {
+    static constexpr int LANES = 4;
+    float lanes[LANES];
+};
+
+#define RAILSEARCH_EACH_LANE(expression)            \
+    Vector result;                                  \
+    for (int i = 0; i < Vector::LANES; ++i) {       \
+        result.lanes[i] = (expression);             \
+    }                                               \
+    return result;
+
+inline Vector load(const float* from) { RAILSEARCH_EACH_LANE(from[i]) }
+inline void store(float* to, Vector a) { std::memcpy(to, a.lanes, sizeof(a.lanes)); }
+inline Vector fill(float value) { RAILSEARCH_EACH_LANE(value) }
+inline Vector add(Vector a, Vector b) { RAILSEARCH_EACH_LANE(a.lanes[i] + b.lanes[i]) }
+inline Vector subtract(Vector a, Vector b) { RAILSEARCH_EACH_LANE(a.lanes[i] - b.lanes[i]) }
+inline Vector multiply(Vector a, Vector b) { RAILSEARCH_EACH_LANE(a.lanes[i] * b.lanes[i]) }
+inline Vector divide(Vector a, Vector b) { RAILSEARCH_EACH_LANE(a.lanes[i] / b.lanes[i]) }
+// a * b + c, rounded once.
+inline Vector fused(Vector a, Vector b, Vector c) { RAILSEARCH_EACH_LANE(__builtin_fmaf(a.lanes[i], b.lanes[i], c.lanes[i])) }
+// If either is NaN, the second argument: a NaN passes through if it stands second.
+inline Vector larger(Vector a, Vector b) { RAILSEARCH_EACH_LANE(a.lanes[i] > b.lanes[i] ? a.lanes[i] : b.lanes[i]) }
+inline Vector smaller(Vector a, Vector b) { RAILSEARCH_EACH_LANE(a.lanes[i] < b.lanes[i] ? a.lanes[i] : b.lanes[i]) }
+
+// 2 to the power of n, where t = n + 1.5 * 2^23 and n is a whole number from -126 to 127.
+inline Vector power_of_two(Vector t) {
+    Vector result;
+    for (int i = 0; i < Vector::LANES; ++i) {
+        uint32_t bits;
+        std::memcpy(&bits, &t.lanes[i], sizeof(bits));
+        bits = (bits << 23) + (127u << 23);
+        std::memcpy(&result.lanes[i], &bits, sizeof(bits));
+    }
+    return result;
+}
+
+inline uint64_t lanes_greater(Vector a, Vector b) {
+    uint64_t found = 0;
+    for (int i = 0; i < Vector::LANES; ++i) found |= static_cast<uint64_t>(a.lanes[i] > b.lanes[i]) << i;
+    return found;
+}
+
+inline uint64_t lanes_at_least(Vector a, Vector b) {
+    uint64_t found = 0;
+    for (int i = 0; i < Vector::LANES; ++i) found |= static_cast<uint64_t>(a.lanes[i] >= b.lanes[i]) << i;
+    return found;
+}
+
+#undef RAILSEARCH_EACH_LANE
+
+inline float widen_fp16(uint16_t half) {
+    uint32_t sign = static_cast<uint32_t>(half & 0x8000u) << 16;
+    uint32_t exponent = (half >> 10) & 0x1fu;
+    uint32_t fraction = half & 0x3ffu;
+    uint32_t bits;
+    if (exponent == 0x1fu) {
+        bits = sign | 0x7f800000u | (fraction << 13);
+    } else if (exponent != 0) {
+        bits = sign | ((exponent + 112u) << 23) | (fraction << 13);
+    } else {
+        float tiny = static_cast<float>(fraction) * 0x1p-24f;  // a subnormal is fraction * 2^-24, exactly
+        std::memcpy(&bits, &tiny, sizeof(bits));
+        bits |= sign;
+    }
+    float value;
+    std::memcpy(&value, &bits, sizeof(value));
+    return value;
+}
+
+// Nothing is transposed in groups here.
+inline void transpose_bulk(Number, const void* const*, int64_t, int, float*, int64_t& done) { done = 0; }
+
+}  // namespace
+}  // namespace railsearch

@@ -1,0 +1,81 @@
+"""Similarities as the compiled kernels take them."""
+
+import torch
+from torch import Tensor, nn
+
+from railsearch.kernels.native.library import library
+from railsearch.similarity import DotProduct, MixtureOfLogits, Similarity
+from railsearch.similarity.gate import Gate, GateActivation
+
+PLAIN_MODULES = {Gate, nn.Linear, nn.SiLU, nn.Sequential}
+
+
+def can_compute(similarity: Similarity) -> bool:
+    """Return whether the kernels know the formula of a similarity: MixtureOfLogits or DotProduct, with fp32 weights.
+
+    A subclass may have changed the formula.
+    """
+    if type(similarity) is DotProduct:
+        return True
+    if type(similarity) is not MixtureOfLogits:
+        return False
+    return all(
+        each.dtype == torch.float32 and each.device.type == "cpu" for each in _weights(similarity) or ()
+    ) and not _has_hooks(similarity)
+
+
+class FormCache:
+    """The form of one similarity, built again if its weights have changed."""
+
+    def __init__(self) -> None:
+        self._form: library.Form | None = None
+        self._key: tuple[tuple[int, int], ...] | None = None
+
+    def form_of(self, similarity: Similarity) -> "library.Form":
+        """Return the form of the similarity as it is now."""
+        weights = _weights(similarity) if isinstance(similarity, MixtureOfLogits) else None
+        if weights is not None and any(each.is_inference() for each in weights):
+            return _build(similarity, weights)  # such a tensor does not count its changes
+        key = tuple((each.data_ptr(), each._version) for each in weights or ())
+        if self._form is None or self._key != key:
+            self._form, self._key = _build(similarity, weights), key
+        return self._form
+
+
+def _build(similarity: Similarity, weights: tuple[Tensor, ...] | None) -> "library.Form":
+    gate = similarity.gate if isinstance(similarity, MixtureOfLogits) else None
+    own = [each.detach().contiguous() for each in weights or ()]
+    addresses = [each.data_ptr() for each in own] or [0, 0, 0, 0]
+    return library.Form(
+        num_query_components=similarity.num_query_components,
+        num_item_components=similarity.num_item_components,
+        dim=similarity.component_dim,
+        hidden_dim=len(own[1]) if own else 0,
+        has_query_gate=gate is not None and gate.query is not None,
+        has_item_gate=gate is not None and gate.item is not None,
+        has_silu=gate is not None and gate.activation is GateActivation.SILU,
+        is_mixture=gate is not None,
+        temperature=similarity.temperature,
+        hidden_weight=addresses[0],
+        hidden_bias=addresses[1],
+        output_weight=addresses[2],
+        output_bias=addresses[3],
+    )
+
+
+def _weights(similarity: MixtureOfLogits) -> tuple[Tensor, ...] | None:
+    """Return weight and bias of both layers of the gate's network on the pair, or None if there is none."""
+    if similarity.gate.pair is None:
+        return None
+    hidden, output = similarity.gate.pair.hidden, similarity.gate.pair.output
+    assert isinstance(hidden, nn.Linear)
+    assert isinstance(output, nn.Linear)
+    return hidden.weight, hidden.bias, output.weight, output.bias
+
+
+def _has_hooks(similarity: MixtureOfLogits) -> bool:
+    """Return whether a hook or a parametrization may change what the gate computes."""
+    return any(
+        module._forward_hooks or module._forward_pre_hooks or type(module) not in PLAIN_MODULES
+        for module in similarity.gate.modules()
+    )

@@ -1,0 +1,103 @@
+"""Mixtures of any shape, their scores in fp64, and ways to force instruction sets and threads."""
+
+import contextlib
+import copy
+import os
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+
+import pytest
+import torch
+from torch import Tensor
+
+from railsearch import MixtureOfLogits
+from railsearch.kernels import native
+from railsearch.similarity import ItemParts, QueryParts
+
+needs_native = pytest.mark.skipif(not native.is_available(), reason="the native kernels are not compiled")
+ISAS = native.usable_isas() or ["portable"]
+PRECISIONS = [torch.float32, torch.float16, torch.bfloat16]
+GATES = [[], ["query"], ["item"], ["pair"], ["query", "item"], ["query", "pair"], ["item", "pair"]]
+GATES.append(["query", "item", "pair"])
+
+
+@dataclass(frozen=True)
+class Pieces:
+    """Items in several pieces, as an index with several segments has them."""
+
+    pieces: Sequence[ItemParts]
+
+    def __len__(self) -> int:
+        return sum(map(len, self.pieces))
+
+    def __getitem__(self, rows: Tensor) -> ItemParts:
+        raise AssertionError("rows are read in place")
+
+
+def make_mixture(
+    num_query_components: int,
+    num_item_components: int,
+    dim: int,
+    gate_dim: int,
+    gate_inputs: Sequence[str],
+    *,
+    activation: str = "silu",
+    seed: int = 0,
+) -> MixtureOfLogits:
+    """Return a mixture with weights far from zero, in eval mode."""
+    generator = torch.Generator().manual_seed(seed)
+    mixture = MixtureOfLogits(
+        query_dim=6,
+        item_dim=6,
+        num_query_components=num_query_components,
+        num_item_components=num_item_components,
+        component_dim=dim,
+        projection_dim=8,
+        gate_dim=gate_dim,
+        gate_inputs=gate_inputs,
+        gate_activation=activation,
+        seed=seed,
+    )
+    with torch.no_grad():
+        for parameter in mixture.parameters():
+            parameter.add_(torch.randn(parameter.shape, generator=generator), alpha=0.3)
+    return mixture.eval()
+
+
+@torch.no_grad()
+def make_parts(
+    mixture: MixtureOfLogits, num_queries: int, num_items: int, *, dtype: torch.dtype = torch.float32, seed: int = 0
+) -> tuple[QueryParts, ItemParts]:
+    """Return parts of random queries and items, the items in a given precision."""
+    generator = torch.Generator().manual_seed(seed)
+    queries = mixture.query_parts(torch.randn(num_queries, 6, generator=generator))
+    return queries, mixture.item_parts(torch.randn(num_items, 6, generator=generator)).to(dtype)
+
+
+@torch.no_grad()
+def fp64_scores(mixture: MixtureOfLogits, queries: QueryParts, items: ItemParts) -> Tensor:
+    """Return the scores (B, N) of the same parts, computed by the similarity itself in fp64."""
+    own = QueryParts(queries.components.double(), None if queries.gate is None else queries.gate.double())
+    return copy.deepcopy(mixture).double().score(own, items.to(torch.float64))
+
+
+@contextlib.contextmanager
+def forced(isa: str | None = None, num_threads: int | None = None) -> Iterator[None]:
+    """Compute with this instruction set and number of threads."""
+    isa_before, threads_before = os.environ.get(native.ISA_VARIABLE), torch.get_num_threads()
+    try:
+        if isa is not None:
+            os.environ[native.ISA_VARIABLE] = isa
+        if num_threads is not None:
+            torch.set_num_threads(num_threads)
+        yield
+    finally:
+        os.environ.pop(native.ISA_VARIABLE, None)
+        if isa_before is not None:
+            os.environ[native.ISA_VARIABLE] = isa_before
+        torch.set_num_threads(threads_before)
+
+
+def bits(scores: Tensor) -> Tensor:
+    """Return the 32 bits of each score."""
+    return scores.contiguous().view(torch.int32)
