@@ -6,7 +6,8 @@ import numpy as np
 import pytest
 import torch
 
-from railsearch import Average, BruteForce, Combined, DotProduct, Index, InvalidInputError, MixtureOfLogits, TwoPass
+from railsearch import Average, BruteForce, Combined, DotProduct, Index, MixtureOfLogits, TwoPass
+from railsearch.errors import InvalidInputError
 from railsearch.kernels import (
     Kernel,
     KernelName,
