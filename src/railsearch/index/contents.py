@@ -64,7 +64,6 @@ class Contents:
         metadata: object,
         precision: Precision,
         engine: Engine | None,
-        kernel: KernelName | None = None,
         source: Mapping[str, str] | None,
         show_progress: bool | None,
     ) -> "Contents":
@@ -86,7 +85,7 @@ class Contents:
             builder = SegmentBuilder(similarity, dtype=dtype, models=models, on_rows=on_rows)
             if path is None:
                 (segment,) = builder.build(items, ids, metadata, rows_per_segment=None, first_id=0)
-                return cls(corpus=Corpus.build(similarity, [segment], engine, kernel), models=models, source=source)
+                return cls(corpus=Corpus.build(similarity, [segment], engine), models=models, source=source)
             size = builder.rows_per_segment
             new = builder.build(items, ids, metadata, rows_per_segment=size, first_id=0)
             seen = SeenIds([], "give every item its own id")
@@ -95,7 +94,7 @@ class Contents:
                 Store.creating(folder, similarity, models=models, precision=str(precision), source=source) as writer,
             ):
                 writer.commit(writer.keep(seen.add(segment)) for segment in new)
-        return cls.open(path, engine=engine, kernel=kernel)
+        return cls.open(path, engine=engine)
 
     @classmethod
     def open(

@@ -58,7 +58,6 @@ class Index:
         metadata: ArrowTable | None = None,
         precision: Precision | str = Precision.FP32,
         engine: Engine | None = None,
-        kernel: KernelName | str | None = None,
         source: Mapping[str, str] | None = None,
         show_progress: bool | None = None,
     ) -> Self:
@@ -79,8 +78,6 @@ class Index:
                 Faiss(...). The first search that needs a table builds it, or `prepare_engine` builds all of them. In
                 a folder, tables that take long to build are kept on disk and opened by the next process. Exact
                 strategies stay exact with any engine; an engine that may miss items certifies nothing.
-            kernel: computes the scores: "native", which is C++ for CPUs, or "torch". By default the fastest one that
-                runs this similarity; `describe` names it.
             source: describes where the embeddings come from, such as an encoder and its fingerprint, as text by name.
             show_progress: a progress bar; by default on a terminal only.
         """
@@ -93,7 +90,6 @@ class Index:
                 metadata=metadata,
                 precision=as_choice(Precision, precision, name="precision"),
                 engine=engine,
-                kernel=_kernel(kernel),
                 source=source,
                 show_progress=show_progress,
             )
@@ -101,12 +97,7 @@ class Index:
 
     @classmethod
     def open(
-        cls,
-        path: str | Path,
-        *,
-        version: int | None = None,
-        engine: Engine | None = None,
-        kernel: KernelName | str | None = None,
+        cls, path: str | Path, *, version: int | None = None, engine: Engine | None = None, kernel: str | None = None
     ) -> Self:
         """Open an index folder for reading and writing, and check every byte of it.
 
@@ -121,11 +112,12 @@ class Index:
             path: a folder that `build` wrote.
             version: an older version that is still kept; the newest if omitted.
             engine: as in `build`.
-            kernel: as in `build`.
+            kernel: "native" or "torch" computes the scores; by default the fastest one that runs the similarity.
         """
         if version is not None:
             check_count(version, name="version")
-        return cls(contents=Contents.open(as_path(path), version=version, engine=engine, kernel=_kernel(kernel)))
+        wanted = None if kernel is None else as_choice(KernelName, kernel, name="kernel")
+        return cls(contents=Contents.open(as_path(path), version=version, engine=engine, kernel=wanted))
 
     @property
     def similarity(self) -> Similarity:
@@ -325,14 +317,12 @@ class Index:
     ) -> TuningReport:
         """Find the cheapest strategy on this machine that reaches a recall, and use it from now on for this k.
 
-        The choice is stored with the index; on disk it is a commit.
-
-        The first half of the sample measures all strategies: latency of batches of 32, and recall against brute
-        force. The second half tests those that reach the target and are cheaper than any exact strategy: cheapest
-        first, at most three. A strategy is chosen only if a one-sided confidence bound on its mean recall is at least
-        the target. For queries drawn like the sample, a chosen strategy misses the target with a probability of at
-        most 1 - confidence. If no strategy passes, the cheapest exact one is chosen, and the report says so. A target
-        of 0.99 needs about 1,000 queries.
+        The choice is stored with the index; on disk it is a commit. The first half of the sample measures all
+        strategies: latency of batches of 32, and recall against brute force. The second half tests those that reach
+        the target and are cheaper than any exact strategy: cheapest first, at most three. A strategy is chosen only if
+        a one-sided confidence bound on its mean recall is at least the target. For queries drawn like the sample, a
+        chosen strategy misses the target with a probability of at most 1 - confidence. If no strategy passes, the
+        cheapest exact one is chosen, and the report says so. A target of 0.99 needs about 1,000 queries.
 
         Args:
             sample_queries: query embeddings in random order, like those that will be searched.
@@ -359,7 +349,3 @@ class Index:
     @property
     def _corpus(self) -> Corpus:
         return self._contents.corpus
-
-
-def _kernel(kernel: KernelName | str | None) -> KernelName | None:
-    return None if kernel is None else as_choice(KernelName, kernel, name="kernel")
