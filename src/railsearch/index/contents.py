@@ -11,7 +11,7 @@ import torch
 
 from railsearch.foundation.errors import IndexFolderError, InvalidInputError, RailsearchError, StorageError
 from railsearch.foundation.files import new_folder
-from railsearch.foundation.inputs import ArrayLike, as_integers
+from railsearch.foundation.inputs import ArrayLike, as_integers, check_count
 from railsearch.foundation.progress import counting
 from railsearch.foundation.results import ItemBatch, ItemBatches
 from railsearch.index.building import Items, SeenIds, SegmentBuilder, prepare_similarity
@@ -106,6 +106,8 @@ class Contents:
         kernel: KernelName | None = None,
     ) -> "Contents":
         """Open a version of a folder, the newest if none is named."""
+        if version is not None:
+            check_count(version, name="version")
         if engine is not None:
             ensure_available(engine)
         store = Store(path)

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, NoReturn, Self
 from torch import Tensor
 
 from railsearch.foundation.errors import InvalidInputError
-from railsearch.foundation.inputs import ArrayLike, ArrowTable, as_choice, as_path, check_count
+from railsearch.foundation.inputs import ArrayLike, ArrowTable, as_choice, as_path
 from railsearch.foundation.results import Explanation, SearchResult
 from railsearch.index import searching
 from railsearch.index.building import Items
@@ -114,8 +114,6 @@ class Index:
             engine: as in `build`.
             kernel: "native" or "torch" computes the scores; by default the fastest one that runs the similarity.
         """
-        if version is not None:
-            check_count(version, name="version")
         wanted = None if kernel is None else as_choice(KernelName, kernel, name="kernel")
         return cls(contents=Contents.open(as_path(path), version=version, engine=engine, kernel=wanted))
 
