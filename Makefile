@@ -16,7 +16,7 @@ SANITIZED := build/sanitize
 .DEFAULT_GOAL := test
 
 # An incomplete environment never counts as ready: the stamp is written last.
-$(READY): pyproject.toml constraints.txt
+$(READY): pyproject.toml constraints.txt $(wildcard tools/*.py src/railsearch/kernels/native/cpp/*)
 	@test -n "$(PYTHON)" || { echo "no Python was found; install Python 3.11 or newer"; exit 1; }
 	@echo "Setting up $(VENV) (once; takes a minute or two)"
 	@rm -f $@
