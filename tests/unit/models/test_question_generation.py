@@ -124,7 +124,7 @@ def test_folders_that_write_nothing(base: Path, tmp_path: Path) -> None:
     pickled = tmp_path / "pickled"
     shutil.copytree(base, pickled)
     (pickled / "model.safetensors").rename(pickled / "pytorch_model.bin")
-    with pytest.raises(ModelFolderError, match="holds no safetensors weights"):
+    with pytest.raises(ModelFolderError, match="has no safetensors weights"):
         generate_questions(PASSAGES, pickled)
     damaged = tmp_path / "damaged"
     shutil.copytree(base, damaged)
