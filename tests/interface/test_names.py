@@ -1,5 +1,6 @@
 """Public names: few at the top, the rest in a public module each, complete and sorted."""
 
+import functools
 import importlib
 import inspect
 
@@ -41,3 +42,17 @@ def test_every_name_has_one_place() -> None:
         found = importlib.import_module(f"railsearch.{module}")
         for name in set(found.__all__) & set(railsearch.__all__):
             assert getattr(found, name) is getattr(railsearch, name), name
+
+
+def test_public_signatures_state_types() -> None:
+    """No argument of a public call is typed as `object`, except for items, which may be parts of a similarity."""
+    found = set()
+    for name in [*railsearch.__all__, *(f"data.{name}" for name in railsearch.data.__all__)]:
+        value = functools.reduce(getattr, name.split("."), railsearch)
+        members = vars(value) if inspect.isclass(value) else {"": value}
+        for member, call in members.items():
+            plain = getattr(call, "__func__", call)
+            if inspect.isfunction(plain) and (not member.startswith("_") or member == "__init__"):
+                parameters = inspect.signature(plain).parameters.values()
+                found |= {f"{name}.{each.name}" for each in parameters if each.annotation is object}
+    assert found == {"ItemBatch.items"}

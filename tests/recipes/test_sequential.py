@@ -28,7 +28,8 @@ BALANCE, PENALTY = 0.3, 0.7
 def make_model(encoder: str, similarity: str, *, num_items: int = NUM_ITEMS) -> SequentialModel:
     """A model whose weights are far enough from zero for every part of it to matter."""
     recipe = small_recipe(encoder, similarity)
-    model = SequentialModel(encoder=build_encoder(recipe, num_items=num_items), similarity=build_similarity(recipe))
+    encoder_module = build_encoder(recipe, num_items=num_items, seed=0)
+    model = SequentialModel(encoder=encoder_module, similarity=build_similarity(recipe, seed=0))
     generator = torch.Generator().manual_seed(1)
     with torch.no_grad():
         for parameter in model.parameters():

@@ -71,8 +71,10 @@ def make_frame_table(frame: "DataFrame", *, title: str | None = None, has_box: b
 
 
 def make_summary_table(rows: Iterable[tuple[str, object]]) -> Table:
-    """Return a table of names and values."""
+    """Return a table of names and values; a long value is folded, never cut."""
     table = Table(show_header=False, box=None)
+    table.add_column(no_wrap=True)
+    table.add_column(overflow="fold")
     for name, value in rows:
         table.add_row(Text(visible(name)), Text(visible(value)))
     return table

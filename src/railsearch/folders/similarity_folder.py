@@ -64,7 +64,8 @@ def load_similarity(path: str | Path, *, expected_fingerprint: str | None = None
         with torch.device("meta"):  # no memory is taken before the weights are known to fit
             similarity = build_similarity(str(kind), settings)
     except (TypeError, InvalidInputError, RuntimeError, OverflowError) as error:
-        raise ModelFolderError(f"{file} does not describe a {kind}: {error}; restore the file.") from error
+        cause = str(error).rstrip(".")
+        raise ModelFolderError(f"{file} does not describe a {kind} ({cause}); restore the file.") from error
     assert isinstance(similarity, nn.Module)
     fill(similarity, tensors, folder / WEIGHTS_FILE)
     found = fingerprint(similarity)

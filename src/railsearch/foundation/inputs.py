@@ -6,7 +6,7 @@ import warnings
 from collections.abc import Sequence
 from enum import StrEnum
 from pathlib import Path
-from typing import Protocol, TypeAlias, TypeVar
+from typing import Protocol, TypeAlias, TypeVar, runtime_checkable
 
 import numpy as np
 import numpy.typing as npt
@@ -18,6 +18,7 @@ from railsearch.foundation.errors import InvalidInputError
 Choice = TypeVar("Choice", bound=StrEnum)
 
 
+@runtime_checkable
 class ArrowTable(Protocol):
     """A table of any library that supports the Arrow interface, such as a polars or pandas DataFrame."""
 

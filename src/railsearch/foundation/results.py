@@ -7,6 +7,8 @@ from typing import TYPE_CHECKING
 import torch
 from torch import Tensor
 
+from railsearch.foundation.inputs import ArrayLike, ArrowTable
+
 if TYPE_CHECKING:
     from polars import DataFrame
 
@@ -118,9 +120,9 @@ class ItemBatch:
 
     items: object
     """Embeddings (n, D), ready components (n, Px, d), or item parts."""
-    ids: object = None
+    ids: ArrayLike | None = None
     """One integer per row; if all batches omit them, ids continue from the greatest one."""
-    metadata: object = None
+    metadata: ArrowTable | None = None
     """A table with one row for each item."""
 
 

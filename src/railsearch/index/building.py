@@ -9,7 +9,7 @@ import torch
 from torch import Tensor
 
 from railsearch.foundation.errors import FingerprintError, InvalidInputError
-from railsearch.foundation.inputs import LARGEST_INTEGER, ArrayLike, as_embeddings, as_ids, check_finite
+from railsearch.foundation.inputs import LARGEST_INTEGER, ArrayLike, ArrowTable, as_embeddings, as_ids, check_finite
 from railsearch.foundation.results import ItemBatch, ItemBatches
 from railsearch.index.metadata import Metadata, as_metadata, fit_columns, stack
 from railsearch.index.segment import Segment
@@ -119,7 +119,13 @@ class SegmentBuilder:
         return max(1, SEGMENT_BYTES // (4 * num_values))
 
     def build(
-        self, items: Items, ids: object, metadata: object, *, rows_per_segment: int | None, first_id: int | None
+        self,
+        items: Items,
+        ids: ArrayLike | None,
+        metadata: ArrowTable | None,
+        *,
+        rows_per_segment: int | None,
+        first_id: int | None,
     ) -> Iterator[Segment]:
         """Return an iterator of segments of `rows_per_segment` rows, or of a single one if that is None.
 
@@ -166,7 +172,7 @@ class SegmentBuilder:
             items = as_embeddings(batch.items, name="items", shape=self._similarity.item_shape)  # type: ignore[arg-type]
         if len(items) == 0:
             raise InvalidInputError("items holds 0 rows; give at least 1 item.")
-        ids = _next_ids(first_id, len(items)) if batch.ids is None else as_ids(batch.ids, count=len(items))  # type: ignore[arg-type]
+        ids = _next_ids(first_id, len(items)) if batch.ids is None else as_ids(batch.ids, count=len(items))
         metadata = None if batch.metadata is None else as_metadata(batch.metadata, count=len(items))
         return _Checked(items, ids, metadata)
 

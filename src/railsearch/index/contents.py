@@ -11,7 +11,7 @@ import torch
 
 from railsearch.foundation.errors import IndexFolderError, InvalidInputError, RailsearchError, StorageError
 from railsearch.foundation.files import new_folder
-from railsearch.foundation.inputs import ArrayLike, as_integers, check_count
+from railsearch.foundation.inputs import ArrayLike, ArrowTable, as_integers, check_count
 from railsearch.foundation.progress import counting
 from railsearch.foundation.results import ItemBatch, ItemBatches
 from railsearch.index.building import Items, SeenIds, SegmentBuilder, prepare_similarity
@@ -58,10 +58,10 @@ class Contents:
         cls,
         similarity: Similarity,
         items: Items,
-        ids: object,
+        ids: ArrayLike | None,
         *,
         path: Path | None,
-        metadata: object,
+        metadata: ArrowTable | None,
         precision: Precision,
         engine: Engine | None,
         source: Mapping[str, str] | None,
@@ -165,7 +165,15 @@ class Contents:
             "tuned": [f"{wanted}: {strategy}" for wanted, strategy in self.tuned.items()],
         }
 
-    def put(self, items: Items, ids: object, *, metadata: object, replaces: bool, show_progress: bool | None) -> None:
+    def put(
+        self,
+        items: Items,
+        ids: ArrayLike | None,
+        *,
+        metadata: ArrowTable | None,
+        replaces: bool,
+        show_progress: bool | None,
+    ) -> None:
         """Add items; with `replaces`, those that have the same ids are replaced."""
         purpose = "upsert" if replaces else "add"
         with counting(purpose, _count(items), is_shown=show_progress) as on_rows:

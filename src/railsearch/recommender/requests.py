@@ -77,7 +77,7 @@ class Requests:
                     "model with Recommender.load(path, interactions=...)."
                 )
             asked = _of_users(users, interactions)
-        elif isinstance(histories, Interactions) or hasattr(histories, "__arrow_c_stream__"):
+        elif isinstance(histories, (Interactions, ArrowTable)):
             table = histories if isinstance(histories, Interactions) else Interactions.from_frame(histories)
             asked = _of_users(table.user_ids, table)
         else:

@@ -1,22 +1,23 @@
 """Interactions of users with items, sorted by user and time, with ids mapped to rows."""
 
 import logging
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, TypeAlias
 
 import torch
 from torch import Tensor
 
 from railsearch.data.interactions.columns import Times, TimeUnit, read_ids, read_ratings, read_times, rows_of, why_not
 from railsearch.foundation.errors import InvalidInputError
-from railsearch.foundation.inputs import as_choice, check_count
+from railsearch.foundation.inputs import ArrowTable, as_choice, check_count
 
 if TYPE_CHECKING:
     from polars import DataFrame, Series
 
 logger = logging.getLogger(__name__)
 
+Catalogue: TypeAlias = ArrowTable | Iterable[int] | Iterable[str]
 SHOWN_ROWS = 5
 """Number of bad rows that an error shows."""
 
@@ -45,14 +46,14 @@ class Interactions:
     @classmethod
     def from_frame(
         cls,
-        table: object,
+        table: ArrowTable,
         *,
         user: str = "user",
         item: str = "item",
         timestamp: str | None = "timestamp",
         rating: str | None = None,
         time_unit: str = TimeUnit.SECONDS,
-        catalogue: object = None,
+        catalogue: Catalogue | None = None,
         max_bad_rows: int = 0,
         source: str = "a table",
     ) -> "Interactions":
@@ -136,7 +137,7 @@ def as_given(frame: "DataFrame", names: Mapping[str, str | None]) -> "DataFrame"
 def assemble(
     given: "DataFrame",
     *,
-    catalogue: object = None,
+    catalogue: Catalogue | None = None,
     catalogue_column: str = "item",
     time_unit: str = TimeUnit.SECONDS,
     are_whole_ids: bool = False,
@@ -233,14 +234,16 @@ def _check_few_enough(bad_rows: tuple[str, ...], num_rows: int, max_bad_rows: in
     logger.warning("%s: %d bad rows were skipped (%s)", source, len(bad_rows), shown)
 
 
-def _candidates(met: "Series", catalogue: object, column: str, source: str) -> "tuple[Series, DataFrame | None]":
+def _candidates(
+    met: "Series", catalogue: Catalogue | None, column: str, source: str
+) -> "tuple[Series, DataFrame | None]":
     """Return the ids of all items, sorted, and their columns in the catalogue."""
     import polars as pl  # noqa: PLC0415
 
     if catalogue is None:
         return met.unique().sort(), None
     is_table = hasattr(catalogue, "columns") and hasattr(catalogue, "__arrow_c_stream__")
-    table = pl.DataFrame(catalogue) if is_table else None  # type: ignore[arg-type]
+    table = pl.DataFrame(catalogue) if is_table else None
     if table is not None and column not in table.columns:
         raise InvalidInputError(
             f"the catalogue of {source} has no column {column!r}; its columns are: {', '.join(table.columns)}."
@@ -249,7 +252,7 @@ def _candidates(met: "Series", catalogue: object, column: str, source: str) -> "
         raise InvalidInputError(
             f"the catalogue of {source} has ids in {column!r}, and another column 'item'; rename or drop that column."
         )
-    known = read_ids(table[column] if table is not None else pl.Series("item", catalogue))  # type: ignore[arg-type]
+    known = read_ids(table[column] if table is not None else pl.Series("item", catalogue))
     if known.null_count():
         raise InvalidInputError(
             f"the catalogue of {source} has no id in row {known.is_null().arg_true()[0]}; give one."
