@@ -44,7 +44,7 @@ def usable_isas() -> list[str]:
 
 
 def chosen_isa() -> str:
-    """Return the instruction set to compute with: the one that RAILSEARCH_ISA names, or the best proven one of this CPU.
+    """Return the instruction set to compute with: the one that RAILSEARCH_ISA names, or the best proven one.
 
     Without RAILSEARCH_ISA, an instruction set must also return the bits of the portable one on a small example.
     """
