@@ -357,7 +357,19 @@ def test_parts_know_when_their_model_was_trained_further(queries: torch.Tensor) 
     with torch.no_grad():
         next(iter(mol.parameters())).mul_(1.5)
     assert mol.query_parts(queries).model == fingerprint(mol) != before.model
-    assert mol.train().query_parts(queries).model is None
+
+
+def test_parts_that_were_computed_in_training_mode_are_refused(queries: torch.Tensor, items: torch.Tensor) -> None:
+    mol = make_similarity("mixture").train()
+    index = Index.build(mol, items)
+    with torch.no_grad():
+        for parameter in mol.parameters():
+            parameter.data.mul_(-3)
+    with pytest.raises(InvalidInputError, match=r"query parts were computed in training mode.*call eval\(\)"):
+        index.search(mol.query_parts(queries), 3)
+    with pytest.raises(InvalidInputError, match="item parts were computed in training mode"):
+        index.add(mol.item_parts(items[:1]), ids=[10**6])
+    assert bool(index.search(index.similarity.query_parts(queries), 3).is_exact.all())
 
 
 def test_a_model_in_half_precision_gives_parts_that_its_index_takes(generator: torch.Generator) -> None:

@@ -16,6 +16,7 @@ from railsearch.index.segment import Segment
 from railsearch.kernels import compute_item_parts, plain_arithmetic
 from railsearch.similarity import ItemParts, QueryParts, Similarity
 from railsearch.similarity.fingerprints import leave_unnamed
+from railsearch.similarity.parts import IN_TRAINING
 
 SEGMENT_BYTES = 2**28
 """Bytes that a large build holds in memory before they are written as a segment."""
@@ -71,6 +72,11 @@ def check_parts(
     parts: QueryParts | ItemParts, expected: QueryParts | ItemParts, *, name: str, models: tuple[str, ...]
 ) -> None:
     """Check that ready parts are of this model, have its shapes, and hold only finite values of a sane size."""
+    if parts.model == IN_TRAINING:
+        raise InvalidInputError(
+            f"the {name} parts were computed in training mode, when weights change and dropout is on; call eval() on "
+            "the similarity first, or compute the parts with index.similarity."
+        )
     if parts.model is not None and models and parts.model not in models:
         raise FingerprintError(
             f"the {name} parts were computed by model {parts.model} but this index was built with {models[0]}; "

@@ -1,16 +1,14 @@
 """The contents of an index, in memory or in a folder, and the changes that can be made to them."""
 
-import contextlib
 import copy
 import dataclasses
 import threading
-from collections.abc import Callable, Iterator, Mapping, Sequence, Sized
+from collections.abc import Callable, Mapping, Sequence, Sized
 from pathlib import Path
 
 import torch
 
-from railsearch.foundation.errors import IndexFolderError, InvalidInputError, RailsearchError, StorageError
-from railsearch.foundation.files import new_folder
+from railsearch.foundation.errors import IndexFolderError, InvalidInputError, StorageError
 from railsearch.foundation.inputs import ArrayLike, ArrowTable, as_integers, check_count
 from railsearch.foundation.progress import counting
 from railsearch.foundation.results import ItemBatch, ItemBatches
@@ -21,6 +19,7 @@ from railsearch.index.engines import Engine, ensure_available
 from railsearch.index.metadata import fit_columns
 from railsearch.index.segment import Segment
 from railsearch.index.storage import Snapshot, Store
+from railsearch.index.storage.creating import creating, new_index
 from railsearch.kernels import KernelName
 from railsearch.similarity import Similarity, check_similarity, fingerprint
 
@@ -74,7 +73,7 @@ class Contents:
         source = _checked_source(source)
         if path is not None:
             fingerprint(similarity)  # raises if it cannot be saved
-            with _creating(path):
+            with creating(path):
                 is_there = path.exists()
             if is_there:
                 raise InvalidInputError(f"{path} already exists; open it with Index.open, or choose another path.")
@@ -90,7 +89,7 @@ class Contents:
             new = builder.build(items, ids, metadata, rows_per_segment=size, first_id=0)
             seen = SeenIds([], "give every item its own id")
             with (
-                _new_index(path) as folder,
+                new_index(path) as folder,
                 Store.creating(folder, similarity, models=models, precision=str(precision), source=source) as writer,
             ):
                 writer.commit(writer.keep(seen.add(segment)) for segment in new)
@@ -327,26 +326,3 @@ def _models(similarity: Similarity) -> list[str]:
         return [fingerprint(similarity)]
     except InvalidInputError:
         return []
-
-
-@contextlib.contextmanager
-def _new_index(target: Path) -> Iterator[Path]:
-    """Yield a folder that becomes the index when the block ends."""
-    with contextlib.ExitStack() as stack:
-        with _creating(target):
-            folder = stack.enter_context(new_folder(target))
-        yield folder
-        with _creating(target):
-            stack.close()
-
-
-@contextlib.contextmanager
-def _creating(target: Path) -> Iterator[None]:
-    try:
-        yield
-    except RailsearchError:
-        raise
-    except OSError as error:
-        raise StorageError(
-            f"{target} cannot be created ({error.strerror}); check permissions and disk, or choose another path."
-        ) from error

@@ -22,7 +22,15 @@ from railsearch.similarity.contract import ConfigValue
 from railsearch.similarity.fingerprints import remembered_fingerprint
 from railsearch.similarity.fused import fused_mixture
 from railsearch.similarity.gate import Gate, GateActivation, GateInput
-from railsearch.similarity.parts import Comparison, ItemParts, QueryParts, all_pairs, best_pairs, own_pairs
+from railsearch.similarity.parts import (
+    IN_TRAINING,
+    Comparison,
+    ItemParts,
+    QueryParts,
+    all_pairs,
+    best_pairs,
+    own_pairs,
+)
 from railsearch.similarity.projection import Projection, build_projection, initialize
 from railsearch.similarity.user_table import NO_USER, UserTable
 
@@ -243,8 +251,8 @@ class MixtureOfLogits(nn.Module):
         return self.user_table.penalty(user_ids)
 
     def _model(self) -> str | None:
-        """Return the fingerprint for parts; None while training, when weights change and dropout is on."""
-        return None if self.training else remembered_fingerprint(self, self.kind, self.config)
+        """Return the fingerprint for parts; in training mode a mark that no index accepts."""
+        return IN_TRAINING if self.training else remembered_fingerprint(self, self.kind, self.config)
 
     def _normalize(self, components: Tensor) -> Tensor:
         return F.normalize(components, dim=-1, eps=self.epsilon)

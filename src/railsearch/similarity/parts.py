@@ -5,6 +5,9 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
+IN_TRAINING = "in training"
+"""The `model` of parts that were computed in training mode, when weights change and dropout is on."""
+
 
 @dataclass(frozen=True, slots=True, eq=False)
 class QueryParts:
