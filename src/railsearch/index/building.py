@@ -74,8 +74,8 @@ def check_parts(
     """Check that ready parts are of this model, have its shapes, and hold only finite values of a sane size."""
     if parts.model == IN_TRAINING:
         raise InvalidInputError(
-            f"the {name} parts were computed in training mode, when weights change and dropout is on; call eval() on "
-            "the similarity first, or compute the parts with index.similarity."
+            f"the {name} parts were computed in training mode, when weights change and dropout is on; call "
+            "similarity.eval() first, or compute the parts with index.similarity."
         )
     if parts.model is not None and models and parts.model not in models:
         raise FingerprintError(
