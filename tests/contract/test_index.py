@@ -365,9 +365,7 @@ def test_parts_that_were_computed_in_training_mode_are_refused(queries: torch.Te
     with torch.no_grad():
         for parameter in mol.parameters():
             parameter.data.mul_(-3)
-    with pytest.raises(
-        InvalidInputError, match=r"query parts were computed in training mode.*call similarity.eval\(\)"
-    ):
+    with pytest.raises(InvalidInputError, match=r"query parts .* in training mode.*call similarity.eval\(\)"):
         index.search(mol.query_parts(queries), 3)
     with pytest.raises(InvalidInputError, match="item parts were computed in training mode"):
         index.add(mol.item_parts(items[:1]), ids=[10**6])
