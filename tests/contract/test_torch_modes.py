@@ -194,7 +194,7 @@ assert torch.get_num_threads() == 2 and search()  # the parent goes on as before
 """
 
 
-@pytest.mark.parametrize("way", ["fork", "multiprocessing"])
+@pytest.mark.parametrize("way", ["fork", pytest.param("multiprocessing", marks=pytest.mark.slow)])
 def test_forked_children_search(way: str) -> None:
     root = Path(__file__).parents[2]
     environment = {**os.environ, "PYTHONPATH": os.pathsep.join([str(root), *sys.path])}

@@ -81,7 +81,7 @@ def canaries(folder: Path) -> list[tuple[str, bytes]]:
 
 def test_mutations(world: Path, say: Callable[[str], None]) -> None:
     """The fuzz test: one process with a limit on memory opens many mutated folders."""
-    count = trials(120, 10_000)
+    count = trials(60, 10_000)
     request = {"folder": str(world), "seed": 11, "first": 0, "last": count}
     environment = os.environ | {"PYTHONPATH": os.pathsep.join([str(ROOT / "src"), str(ROOT)]), "OMP_NUM_THREADS": "1"}
     process = subprocess.Popen(

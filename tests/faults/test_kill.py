@@ -138,7 +138,12 @@ def test_killed_at_a_random_moment(victim: Victim, folder: Path, tmp_path: Path,
 
 @pytest.mark.parametrize(
     "change",
-    [("add", (50, 51)), ("upsert", (5, 21, 52)), ("remove", (0, 22)), ("compact", ())],
+    [
+        ("add", (50, 51)),
+        pytest.param(("upsert", (5, 21, 52)), marks=pytest.mark.slow),
+        pytest.param(("remove", (0, 22)), marks=pytest.mark.slow),
+        pytest.param(("compact", ()), marks=pytest.mark.slow),
+    ],
     ids=lambda change: change[0],
 )
 def test_killed_at_every_step_of_a_change(

@@ -127,7 +127,7 @@ def test_distinct_items_keep_what_is_compared() -> None:
     assert rows[placed.negatives].tolist() == [[9, 3, 9]]
 
 
-@pytest.mark.parametrize("negatives", ["uniform", "in_batch"])
+@pytest.mark.parametrize("negatives", [pytest.param("uniform", marks=pytest.mark.slow), "in_batch"])
 def test_finds_the_planted_truth(world: World, negatives: str) -> None:
     mol = small()
     report = fit(world, mol, negatives=negatives, epochs=12, batch_size=128, learning_rate=0.03, patience=10)
@@ -139,7 +139,7 @@ def test_finds_the_planted_truth(world: World, negatives: str) -> None:
     assert not mol.training
 
 
-@pytest.mark.parametrize("negatives", ["uniform", "in_batch"])
+@pytest.mark.parametrize("negatives", [pytest.param("uniform", marks=pytest.mark.slow), "in_batch"])
 def test_same_seed_same_weights(world: World, negatives: str) -> None:
     first, second, other = small(), small(), small()
     torch.manual_seed(1)
@@ -177,6 +177,7 @@ def test_without_validation_the_last_epoch_is_kept(world: World) -> None:
     assert [epoch.validation for epoch in report.epochs] == [None] * 3
 
 
+@pytest.mark.slow
 def test_patience_stops_early(world: World) -> None:
     report = fit(world, small(), epochs=50, learning_rate=1e-9, patience=2)
     assert len(report.epochs) == report.best_epoch + 2 < 50
@@ -191,6 +192,7 @@ def test_validation_leaves_out_training_items(world: World) -> None:
     assert report.best.validation["MRR"] == 1.0
 
 
+@pytest.mark.slow
 def test_user_table_learns(world: World) -> None:
     mol = small(user_table_size=300, user_dropout=0.0)
     before = mol.user_table.rows.weight.detach().clone()

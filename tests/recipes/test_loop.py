@@ -99,6 +99,7 @@ def test_a_run_cut_short_anywhere_ends_bit_for_bit_the_same(
     assert len(list((folder / "checkpoints").iterdir())) == 2
 
 
+@pytest.mark.slow
 def test_a_killed_process_goes_on_bit_for_bit(
     uninterrupted: tuple[dict[str, Tensor], FitReport], tmp_path: Path
 ) -> None:

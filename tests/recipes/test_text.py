@@ -115,9 +115,12 @@ def test_a_pass_that_runs_again_drops_the_same() -> None:
     "options",
     [
         {},
-        {"pooling": "parameterised"},
-        {"shares_backbone": False},
-        {"pooling": "mean", "num_query_components": 1, "num_item_components": 1, "similarity": CosineConfig()},
+        pytest.param({"pooling": "parameterised"}, marks=pytest.mark.slow),
+        pytest.param({"shares_backbone": False}, marks=pytest.mark.slow),
+        pytest.param(
+            {"pooling": "mean", "num_query_components": 1, "num_item_components": 1, "similarity": CosineConfig()},
+            marks=pytest.mark.slow,
+        ),
     ],
     ids=["tokens", "parameterised", "two backbones", "cosine"],
 )
