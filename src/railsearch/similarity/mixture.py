@@ -34,6 +34,10 @@ from railsearch.similarity.parts import (
 from railsearch.similarity.projection import Projection, build_projection, initialize
 from railsearch.similarity.user_table import NO_USER, UserTable
 
+MOST_PAIRS = 2**14
+"""Component pairs of one query and one item. The gate's weights grow with them, and so does the work of every score."""
+LARGEST_DIM = 2**20
+
 
 class MixtureOfLogits(nn.Module):
     """phi(q, x) = sum over pairs p = (i, j) of pi_p(q, x) * <f_i(q), g_j(x)> / temperature.
@@ -97,7 +101,9 @@ class MixtureOfLogits(nn.Module):
         super().__init__()
         self.num_query_components = check_count(num_query_components, name="num_query_components")
         self.num_item_components = check_count(num_item_components, name="num_item_components")
-        self.component_dim = check_count(component_dim, name="component_dim")
+        num_pairs = self.num_query_components * self.num_item_components
+        check_count(num_pairs, name="num_query_components * num_item_components", maximum=MOST_PAIRS)
+        self.component_dim = check_count(component_dim, name="component_dim", maximum=LARGEST_DIM)
         self.temperature = check_positive(temperature, name="temperature")
         self.epsilon = check_positive(epsilon, name="epsilon")
         self.user_table_size = None if user_table_size is None else check_count(user_table_size, name="user_table_size")
@@ -141,7 +147,7 @@ class MixtureOfLogits(nn.Module):
             else UserTable(size=self.user_table_size, dim=self.component_dim, dropout=self.user_dropout)
         )
         self.gate = Gate(
-            num_pairs=self.num_query_components * self.num_item_components,
+            num_pairs=num_pairs,
             query_dim=math.prod(self.query_shape),
             item_dim=math.prod(self.item_shape),
             inputs=self.gate_inputs,

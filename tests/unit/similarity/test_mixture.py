@@ -182,3 +182,10 @@ def test_dot_product_by_hand(cosine: bool, expected: list) -> None:
 def test_dot_product_has_no_users() -> None:
     with pytest.raises(InvalidInputError, match="no user table"):
         DotProduct(dim=2).query_parts(torch.zeros(1, 2), user_ids=torch.tensor([1]))
+
+
+def test_absurd_sizes_are_refused_before_they_take_memory() -> None:
+    with pytest.raises(InvalidInputError, match=r"num_query_components \* num_item_components is 16,?777,?216"):
+        MixtureOfLogits(query_dim=4, item_dim=4, num_query_components=4096, num_item_components=4096)
+    with pytest.raises(InvalidInputError, match="component_dim is"):
+        MixtureOfLogits(query_dim=4, item_dim=4, component_dim=10**9)
