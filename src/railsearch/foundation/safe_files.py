@@ -104,6 +104,12 @@ def files_inside(folder: Path, name: str = "") -> list[str]:
         return sorted(entry.name for entry in entries if entry.is_file(follow_symlinks=False))
 
 
+def others_inside(folder: Path, name: str = "") -> list[str]:
+    """List the names of everything but regular files in a folder inside a folder."""
+    with folder_inside(folder, name) as inside, os.scandir(inside) as entries:
+        return sorted(entry.name for entry in entries if not entry.is_file(follow_symlinks=False))
+
+
 def remove_inside(folder: Path, name: str) -> None:
     """Remove a file inside a folder if it is there."""
     parent, _, last = name.rpartition("/")

@@ -8,9 +8,10 @@ import torch
 
 from railsearch.foundation.errors import IndexFolderError, RailsearchError
 from railsearch.foundation.files import FileEntry
+from railsearch.foundation.safe_files import others_inside
 from railsearch.index.storage.lock import ReaderLock
 from railsearch.index.storage.manifest import Manifest
-from railsearch.index.storage.places import find_versions, manifest_file
+from railsearch.index.storage.places import MANIFESTS, find_versions, manifest_file
 from railsearch.index.storage.reading import Snapshot, check_file, open_version, unreadable
 
 
@@ -31,7 +32,11 @@ class Verification:
 
 def verify_versions(folder: Path, current: int | None) -> Verification:
     """Read all versions up to the current one, or all if there is no valid pointer to one."""
-    problems: list[str] = []
+    problems = [
+        f"{folder / MANIFESTS / name} is not a regular file; remove it, and restore the file from a copy."
+        for name in others_inside(folder, MANIFESTS)
+        if current is not None  # otherwise the caller reports the current manifest
+    ]
     entries: dict[str, FileEntry] = {}
     opened: list[tuple[Manifest, ReaderLock]] = []  # cleanup leaves locked versions alone
     versions = []
