@@ -1,6 +1,6 @@
 # make demo      see why the project exists, in under two minutes
 # make test      the default test suite: at most three minutes on two cores
-# make test-all  the default suite, then everything that takes longer: about half an hour
+# make test-all  the default suite, then everything that takes longer: about half an hour on two cores
 # make faults    the fault suites in full: kills, power loss, I/O errors, damage, hostile folders, full disks
 # make check     lint, types, structure
 # make sanitize  the native kernels' tests under AddressSanitizer and UndefinedBehaviorSanitizer
