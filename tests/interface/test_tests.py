@@ -1,4 +1,4 @@
-"""The structure of tests and source: imports among tests, files of optional libraries, lengths of files."""
+"""The structure of tests and source: imports among tests, and files of optional libraries."""
 
 import ast
 import functools
@@ -10,7 +10,6 @@ import railsearch
 
 PACKAGE = Path(railsearch.__file__).parent
 TESTS = Path(__file__).parents[1]
-LONGEST_FILE = 350
 OPTIONAL = (
     "bm25s", "faiss", "fastapi", "huggingface_hub", "matplotlib", "prometheus_client", "pymilvus", "ray", "tensorboard",
     "tokenizers", "torch.utils.tensorboard", "transformers", "uvicorn",
@@ -61,12 +60,6 @@ def test_an_optional_library_is_imported_in_one_file(library: str) -> None:
         if any(name == library or name.startswith(f"{library}.") for name in imported_at_run_time(path))
     ]
     assert len(importers) <= 1, f"{library} is imported in {importers}"
-
-
-def test_no_source_file_is_too_long() -> None:
-    lengths = {str(path.relative_to(PACKAGE)): len(path.read_text().splitlines()) for path in PACKAGE.rglob("*.py")}
-    too_long = {name: length for name, length in lengths.items() if length > LONGEST_FILE}
-    assert not too_long, f"more than {LONGEST_FILE} lines, so that there is a second idea in it: {too_long}"
 
 
 def test_imports_for_type_checkers_do_not_count(tmp_path: Path) -> None:
