@@ -11,9 +11,9 @@ from torch import Tensor
 from railsearch.data import World, make_world
 from railsearch.foundation.metrics import summarize
 from railsearch.index import BruteForce, Index
-from railsearch.kernels import target_ranks
+from railsearch.models import rank_pairs
 from railsearch.similarity import MixtureOfLogits, Projection, Similarity
-from railsearch.training import fit_similarity, seen_items
+from railsearch.training import fit_similarity
 
 NUM_INTERESTS = 2
 NUM_ASPECTS = 2
@@ -178,13 +178,8 @@ def _mixture(world: World, seed: int) -> MixtureOfLogits:
 @torch.no_grad()
 def _evaluate(similarity: Similarity, world: World) -> dict[str, float]:
     """Rank each user's test item among all items except those liked in training."""
-    users, targets = world.test_pairs.unbind(dim=1)  # (U,)
-    ranks = target_ranks(
-        similarity,
-        similarity.query_parts(world.query_embeddings[users]),
-        similarity.item_parts(world.item_embeddings),
-        targets,
-        row_filter=seen_items(world.train_pairs, users),
+    ranks = rank_pairs(
+        similarity, world.query_embeddings, world.item_embeddings, world.test_pairs, seen=world.train_pairs
     )
     return summarize(ranks)
 

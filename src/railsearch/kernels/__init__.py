@@ -3,7 +3,7 @@
 from railsearch.kernels.arithmetic import plain_arithmetic
 from railsearch.kernels.choose import KernelName, choose_kernel, choose_scan, use_kernel
 from railsearch.kernels.contract import NO_ROW, ItemRows, Kernel, Nearest, Roundoff, Scan
-from railsearch.kernels.ranks import target_ranks
+from railsearch.kernels.ranks import best_ranks, target_ranks
 from railsearch.kernels.row_filter import RowFilter
 from railsearch.kernels.selection import RunningBest, pack, select_best
 from railsearch.kernels.sides import compute_item_parts, compute_query_parts
@@ -23,6 +23,7 @@ __all__ = [
     "Scan",
     "Stage",
     "TorchKernel",
+    "best_ranks",
     "choose_kernel",
     "choose_scan",
     "compute_item_parts",

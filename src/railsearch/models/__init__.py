@@ -1,7 +1,7 @@
 """Models of encoder and similarity, as training and serving use them, and the ranking of held-out items."""
 
 from railsearch.models.question_generation import generate_questions
-from railsearch.models.ranking import ITEM_CUTOFFS, PASSAGE_CUTOFFS, rank_held_out, rank_questions
+from railsearch.models.ranking import ITEM_CUTOFFS, PASSAGE_CUTOFFS, rank_held_out, rank_pairs, rank_questions
 from railsearch.models.sequential import SequentialModel, histories_between
 from railsearch.models.text import TextModel
 
@@ -13,5 +13,6 @@ __all__ = [
     "generate_questions",
     "histories_between",
     "rank_held_out",
+    "rank_pairs",
     "rank_questions",
 ]

@@ -4,10 +4,10 @@ import torch
 from torch import Tensor
 
 from railsearch.data import HeldOut, Interactions, Questions
-from railsearch.kernels import RowFilter, target_ranks
+from railsearch.kernels import RowFilter, best_ranks, compute_item_parts, compute_query_parts, target_ranks
 from railsearch.models.sequential import HISTORIES_PER_BATCH, SequentialModel, consecutive_rows, histories_between
 from railsearch.models.text import TextModel
-from railsearch.similarity import ItemParts
+from railsearch.similarity import ItemParts, Similarity
 
 ITEM_CUTOFFS = (1, 10, 50, 200)
 """The k of HR@k and NDCG@k of a recommender."""
@@ -63,13 +63,56 @@ def rank_questions(
         rows: (n,) rows of these passages in the data set, ascending; by default, item_parts holds all passages.
     """
     device = item_parts.components.device
-    ranks = torch.full((len(questions),), torch.iinfo(torch.int64).max)  # (Q,)
+    ranks = []
     for batch in torch.split(torch.arange(len(questions)), QUESTIONS_PER_BATCH):
         first, last = int(batch[0]), int(batch[-1]) + 1
         pairs = questions.pairs[(questions.pairs[:, 0] >= first) & (questions.pairs[:, 0] < last)]  # (m, 2)
         owners, targets = pairs.t().contiguous()  # (m,)
         places = targets if rows is None else torch.searchsorted(rows, targets)  # (m,)
-        query_parts = model.query_parts(questions.texts[first:last])[(owners - first).to(device)]
-        target_rank = target_ranks(model.similarity, query_parts, item_parts, places.to(device)).cpu()  # (m,)
-        ranks.scatter_reduce_(0, owners, target_rank, reduce="amin")
-    return ranks
+        query_parts = model.query_parts(questions.texts[first:last])
+        found = best_ranks(
+            model.similarity, query_parts, item_parts, (owners - first).to(device), places.to(device)
+        )  # (b,)
+        ranks.append(found.cpu())
+    return torch.cat(ranks)
+
+
+@torch.no_grad()
+def rank_pairs(
+    similarity: Similarity,
+    queries: Tensor,
+    items: Tensor,
+    pairs: Tensor,
+    *,
+    seen: Tensor | None = None,
+    user_ids: Tensor | None = None,
+) -> Tensor:
+    """Return the rank (q,) of the best-placed right item of each distinct query in `pairs`, in the order of query rows.
+
+    Args:
+        similarity: the similarity that ranks; in eval mode.
+        queries: (Q, D) query embeddings.
+        items: (N, D) item embeddings; all are ranked.
+        pairs: (M, 2) query row, row of a right item.
+        seen: (S, 2) pairs whose items are hidden from their queries, such as training pairs.
+        user_ids: (Q,) for a similarity with a user table.
+    """
+    ordered = torch.unique(pairs, dim=0)  # (m, 2) by query, then item
+    rows, owners = torch.unique_consecutive(ordered[:, 0], return_inverse=True)  # (q,), (m,)
+    users = None if user_ids is None else user_ids[rows]  # (q,)
+    return best_ranks(
+        similarity,
+        compute_query_parts(similarity, queries[rows], users),
+        compute_item_parts(similarity, items),
+        owners,
+        ordered[:, 1].contiguous(),
+        row_filter=None if seen is None else _seen_items(seen, rows),
+    )
+
+
+def _seen_items(pairs: Tensor, queries: Tensor) -> RowFilter:
+    """Return a filter that hides from each of these query rows (q,) the items that it is paired with."""
+    ordered = torch.unique(pairs.cpu(), dim=0)  # (S, 2) by query, then item, each pair once
+    bounds = torch.searchsorted(ordered[:, 0].contiguous(), torch.stack([queries.cpu(), queries.cpu() + 1]))  # (2, q)
+    lists = [ordered[first:last, 1] for first, last in zip(*bounds.tolist(), strict=True)]
+    return RowFilter.from_lists(lists, device=pairs.device)

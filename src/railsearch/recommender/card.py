@@ -27,7 +27,7 @@ def describe_recommender(split: Split, recipe: Recipe, report: FitReport, evalua
         },
         protocol=split.protocol,
         best_epoch=report.best_epoch,
-        num_epochs=len(report.epochs),
+        num_epochs=report.num_epochs,
         picked_by=f"{recipe.training.metric} on {held_out}",
         validation=report.best.validation,
         metrics={} if evaluation is None else evaluation.metrics,

@@ -54,6 +54,7 @@ class GateConfig(Config):
         default=None, description="silu or identity before the softmax; by default identity if the only input is pair"
     )
     gate_dropout: float = Field(default=0.2, ge=0, lt=1, description="share of gate weights dropped while training")
+    normalizes: bool = Field(default=True, description="scale every component to length 1")
     epsilon: float = Field(default=1e-6, gt=0, description="components shorter than this are not scaled up to length 1")
 
 

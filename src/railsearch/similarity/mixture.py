@@ -2,7 +2,7 @@
 
 import math
 from collections.abc import Collection
-from typing import ClassVar
+from typing import ClassVar, Self
 
 import torch
 import torch.nn.functional as F  # noqa: N812
@@ -53,7 +53,8 @@ class MixtureOfLogits(nn.Module):
         num_item_components: Px.
         component_dim: d, the size of one component.
         temperature: divides every dot product; smaller makes scores and gate sharper.
-        query_projection: how components come from a query: linear, swiglu, geglu or ready.
+        query_projection: how components come from a query: linear, residual (each component starts as the embedding),
+            swiglu, geglu or ready.
         item_projection: the same for items.
         projection_dim: hidden size of swiglu and geglu.
         item_dropout: share of item embedding values dropped while training.
@@ -64,6 +65,7 @@ class MixtureOfLogits(nn.Module):
         gate_dropout: share of gate weights dropped while training; the rest is scaled to sum to 1.
         user_table_size: rows of a table of user components, the last of the Pq; None for no such table.
         user_dropout: share of user component values dropped while training.
+        normalizes: scale every component to length 1; without it, components keep their lengths.
         epsilon: components shorter than this are not scaled up to length 1.
         seed: seed of the initial weights; None draws them from torch's global generator.
 
@@ -95,6 +97,7 @@ class MixtureOfLogits(nn.Module):
         gate_dropout: float = 0.2,
         user_table_size: int | None = None,
         user_dropout: float = 0.5,
+        normalizes: bool = True,
         epsilon: float = 1e-6,
         seed: int | None = None,
     ) -> None:
@@ -105,6 +108,7 @@ class MixtureOfLogits(nn.Module):
         check_count(num_pairs, name="num_query_components * num_item_components", maximum=MOST_PAIRS)
         self.component_dim = check_count(component_dim, name="component_dim", maximum=LARGEST_DIM)
         self.temperature = check_positive(temperature, name="temperature")
+        self.normalizes = bool(normalizes)
         self.epsilon = check_positive(epsilon, name="epsilon")
         self.user_table_size = None if user_table_size is None else check_count(user_table_size, name="user_table_size")
         if self.takes_user_ids:
@@ -157,6 +161,70 @@ class MixtureOfLogits(nn.Module):
         )
         self.reset_parameters(None if seed is None else Generator().manual_seed(check_seed(seed)))
 
+    @classmethod
+    def around(
+        cls,
+        *,
+        dim: int,
+        cosine: bool = False,
+        dot_product: bool = False,
+        num_query_components: int = 4,
+        num_item_components: int = 4,
+        temperature: float | None = None,
+        item_dropout: float = 0.1,
+        gate_inputs: Collection[GateInput | str] = tuple(GateInput),
+        gate_dim: int = 64,
+        gate_dropout: float = 0.2,
+        seed: int | None = None,
+    ) -> Self:
+        """Build a mixture that starts as the cosine or the dot product of the given embeddings, divided by temperature.
+
+        Every component begins as the embedding itself, so all component scores are equal, and so is their mixture
+        under any gate. Training moves the components apart. With 1 x 1 components and no gate, the result is a cosine
+        of two learned linear maps that starts at identity.
+
+        Args:
+            dim: size of query and item embeddings, and of the components.
+            cosine: start as their cosine; components are scaled to length 1.
+            dot_product: start as their dot product; components keep their lengths.
+            num_query_components: as in the constructor.
+            num_item_components: as in the constructor.
+            temperature: divides every component score; by default 0.05 for a cosine and 1 for a dot product.
+            item_dropout: as in the constructor.
+            gate_inputs: as in the constructor.
+            gate_dim: as in the constructor.
+            gate_dropout: as in the constructor.
+            seed: as in the constructor.
+
+        >>> mol = MixtureOfLogits.around(dim=16, cosine=True, seed=0).eval()
+        >>> queries, items = torch.randn(3, 16), torch.randn(5, 16)
+        >>> cosines = F.cosine_similarity(queries[:, None], items[None], dim=-1)
+        >>> bool(torch.allclose(mol(queries, items), cosines / 0.05, atol=1e-4))
+        True
+        """
+        if cosine == dot_product:
+            raise InvalidInputError(
+                f"cosine is {cosine} and dot_product is {dot_product}; choose one of them: set exactly one to True."
+            )
+        if temperature is None:
+            temperature = 0.05 if cosine else 1.0
+        return cls(
+            query_dim=dim,
+            item_dim=dim,
+            num_query_components=num_query_components,
+            num_item_components=num_item_components,
+            component_dim=dim,
+            temperature=temperature,
+            query_projection=Projection.RESIDUAL,
+            item_projection=Projection.RESIDUAL,
+            item_dropout=item_dropout,
+            gate_inputs=gate_inputs,
+            gate_dim=gate_dim,
+            gate_dropout=gate_dropout,
+            normalizes=cosine,
+            seed=seed,
+        )
+
     @property
     def config(self) -> dict[str, ConfigValue]:
         """Keyword arguments that build this similarity again."""
@@ -177,6 +245,7 @@ class MixtureOfLogits(nn.Module):
             "gate_dropout": self.gate.dropout,
             "user_table_size": self.user_table_size,
             "user_dropout": self.user_dropout,
+            "normalizes": self.normalizes,
             "epsilon": self.epsilon,
         }
 
@@ -261,7 +330,7 @@ class MixtureOfLogits(nn.Module):
         return IN_TRAINING if self.training else remembered_fingerprint(self, self.kind, self.config)
 
     def _normalize(self, components: Tensor) -> Tensor:
-        return F.normalize(components, dim=-1, eps=self.epsilon)
+        return F.normalize(components, dim=-1, eps=self.epsilon) if self.normalizes else components
 
     def _is_training_pairs(self) -> bool:
         """Return whether gradients are needed and the gate has a pair network, which takes most of the time."""
@@ -283,7 +352,13 @@ def _input_shape(side: str, projection: Projection, dim: int | None, ready_shape
     """Return the shape of one row of a side's input: (D,) for an embedding, (components, d) if they are ready."""
     if projection is Projection.READY:
         return ready_shape
-    return (check_count(dim, name=f"{side}_dim"),)
+    count = check_count(dim, name=f"{side}_dim")
+    if projection is Projection.RESIDUAL and count != ready_shape[1]:
+        raise InvalidInputError(
+            f"{side}_projection is 'residual' but {side}_dim is {count} and component_dim is {ready_shape[1]}; a "
+            "component that starts as the embedding has its size: use one number for both."
+        )
+    return (count,)
 
 
 def _gate_inputs(names: Collection[GateInput | str]) -> frozenset[GateInput]:

@@ -1,4 +1,4 @@
-"""From one embedding to several components: Linear, SwiGLU or GeGLU."""
+"""From one embedding to several components: Linear, Residual, SwiGLU or GeGLU."""
 
 from collections import OrderedDict
 from enum import StrEnum
@@ -10,6 +10,8 @@ class Projection(StrEnum):
     """The network that computes components from the input of a side."""
 
     LINEAR = "linear"
+    RESIDUAL = "residual"
+    """The embedding itself plus a linear function of it that starts at zero: every component begins as the embedding."""
     SWIGLU = "swiglu"
     GEGLU = "geglu"
     READY = "ready"
@@ -31,6 +33,20 @@ class GatedLinearUnit(nn.Module):
         return unit
 
 
+class Residual(nn.Module):
+    """x + A_i x + b_i for each component i. A and b start at zero, and weight decay pulls them back to it."""
+
+    def __init__(self, *, dim: int, num_components: int) -> None:
+        super().__init__()
+        self.num_components = num_components
+        self.change = nn.Linear(dim, num_components * dim)
+
+    def forward(self, inputs: Tensor) -> Tensor:
+        """Map (B, D) to (B, components * D)."""
+        changed: Tensor = inputs.repeat(1, self.num_components) + self.change(inputs)  # (B, components * D)
+        return changed
+
+
 def build_projection(
     projection: Projection, *, input_dim: int, hidden_dim: int, output_dim: int, dropout: float
 ) -> nn.Sequential:
@@ -38,6 +54,9 @@ def build_projection(
     if projection is Projection.READY:
         return nn.Sequential()
     layers: OrderedDict[str, nn.Module] = OrderedDict(dropout=nn.Dropout(dropout))
+    if projection is Projection.RESIDUAL:
+        layers["output"] = Residual(dim=input_dim, num_components=output_dim // input_dim)
+        return nn.Sequential(layers)
     if projection is not Projection.LINEAR:
         activation = nn.SiLU() if projection is Projection.SWIGLU else nn.GELU()
         layers["unit"] = GatedLinearUnit(input_dim=input_dim, hidden_dim=hidden_dim, activation=activation)
@@ -47,7 +66,7 @@ def build_projection(
 
 
 def initialize(network: nn.Module, generator: Generator | None) -> None:
-    """Initialize all layers: xavier for Linear, normal(0, 0.02) inside a gated unit."""
+    """Initialize all layers: xavier for Linear, normal(0, 0.02) inside a gated unit, zero for the change of Residual."""
     for module in network.modules():
         if isinstance(module, nn.Linear):
             nn.init.xavier_uniform_(module.weight, generator=generator)
@@ -56,3 +75,5 @@ def initialize(network: nn.Module, generator: Generator | None) -> None:
     for module in network.modules():
         if isinstance(module, GatedLinearUnit):
             nn.init.normal_(module.hidden.weight, std=0.02, generator=generator)
+        elif isinstance(module, Residual):
+            nn.init.zeros_(module.change.weight)

@@ -29,7 +29,7 @@ def describe_retriever(
         counts={"passages": len(data.passages), "questions": len(train), "pairs": len(train.pairs)},
         protocol="not tested" if evaluation is None else evaluation.protocol,
         best_epoch=report.best_epoch,
-        num_epochs=len(report.epochs),
+        num_epochs=report.num_epochs,
         picked_by=(
             "being the last"
             if data.validation is None

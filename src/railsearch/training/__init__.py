@@ -4,7 +4,6 @@ from railsearch.training.config import LoopConfig, Schedule, TextTrainingConfig,
 from railsearch.training.fit import fit_similarity
 from railsearch.training.negatives import Negatives
 from railsearch.training.report import EpochReport, FitReport
-from railsearch.training.tasks.pairs import as_pairs, seen_items
 
 __all__ = [
     "EpochReport",
@@ -14,7 +13,5 @@ __all__ = [
     "Schedule",
     "TextTrainingConfig",
     "TrainingConfig",
-    "as_pairs",
     "fit_similarity",
-    "seen_items",
 ]

@@ -77,10 +77,11 @@ class Checkpoints:
     def save(self, state: State, best: dict[str, Tensor]) -> None:
         """Write a checkpoint, and remove all but the last two."""
         stated = {**dataclasses.asdict(dataclasses.replace(state, best=None)), "format": FORMAT}
+        states = self._optimizer.state_dict()["state"]  # empty before the first step
         moments = {
             f"{name}/{key}": value
-            for name, values in zip(self._names, self._optimizer.state_dict()["state"].values(), strict=True)
-            for key, value in values.items()
+            for number, name in enumerate(self._names)
+            for key, value in states.get(number, {}).items()
         }
         with new_folder(self._place(state), replaces=True) as written:  # a damaged checkpoint may have this name
             hashes = {

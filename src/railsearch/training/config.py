@@ -26,7 +26,7 @@ Beta = Annotated[float, Field(ge=0, lt=1)]
 class LoopConfig(Config):
     """Settings of the training loop for every task."""
 
-    epochs: int = Field(default=20, ge=1, description="passes over the data")
+    epochs: int = Field(default=20, ge=0, description="passes over the data; 0 only validates the start")
     batch_size: int = Field(
         default=128,
         ge=1,
@@ -85,7 +85,7 @@ class TextTrainingConfig(LoopConfig):
     'linear'
     """
 
-    epochs: int = Field(default=3, ge=1, description="passes over the pairs")
+    epochs: int = Field(default=3, ge=0, description="passes over the pairs; 0 only validates the start")
     batch_size: int = Field(
         default=64, ge=2, description="pairs in each step, whose passages are each other's negatives"
     )

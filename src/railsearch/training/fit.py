@@ -14,10 +14,11 @@ from railsearch.foundation.inputs import (
     check_not_negative,
     check_positive,
     check_seed,
+    check_share,
 )
 from railsearch.similarity import Similarity, check_similarity
 from railsearch.similarity.fingerprints import compute_fingerprint
-from railsearch.training.config import TrainingConfig
+from railsearch.training.config import Schedule, TrainingConfig
 from railsearch.training.loop import train
 from railsearch.training.negatives import Negatives
 from railsearch.training.report import FitReport
@@ -32,15 +33,17 @@ def fit_similarity(
     *,
     validation_pairs: ArrayLike | None = None,
     user_ids: ArrayLike | None = None,
-    negatives: Negatives | str = Negatives.UNIFORM,
+    negatives: Negatives | str = Negatives.IN_BATCH,
     num_negatives: int = 256,
     epochs: int = 20,
     batch_size: int = 256,
-    learning_rate: float = 1e-3,
-    weight_decay: float = 0.0,
+    learning_rate: float = 3e-4,
+    weight_decay: float = 0.1,
+    warmup_share: float = 0.1,
+    schedule: Schedule | str = Schedule.COSINE,
     balance_weight: float = 0.001,
     user_penalty_weight: float = 0.1,
-    patience: int | None = None,
+    patience: int | None = 5,
     seed: int = 0,
     folder: str | Path | None = None,
     show_progress: bool | None = None,
@@ -84,10 +87,12 @@ def fit_similarity(
     if not isinstance(similarity, nn.Module):
         raise InvalidInputError(f"this {type(similarity).__name__} is not a torch module; give a MixtureOfLogits.")
     config = TrainingConfig(
-        epochs=check_count(epochs, name="epochs"),
+        epochs=check_count(epochs, name="epochs", minimum=0),
         batch_size=check_count(batch_size, name="batch_size"),
         learning_rate=check_positive(learning_rate, name="learning_rate"),
         weight_decay=check_not_negative(weight_decay, name="weight_decay"),
+        warmup_share=check_share(warmup_share, name="warmup_share"),
+        schedule=as_choice(Schedule, schedule, name="schedule"),
         negatives=as_choice(Negatives, negatives, name="negatives"),
         num_negatives=check_count(num_negatives, name="num_negatives"),
         balance_weight=check_not_negative(balance_weight, name="balance_weight"),
@@ -95,8 +100,6 @@ def fit_similarity(
         patience=None if patience is None else check_count(patience, name="patience"),
         seed=check_seed(seed),
     )
-    if patience is not None and validation_pairs is None:
-        raise InvalidInputError(f"patience is {patience} but there are no validation_pairs; give both or neither.")
     weights = [parameter for parameter in similarity.parameters() if parameter.requires_grad]
     if not weights:
         raise InvalidInputError(
@@ -119,6 +122,7 @@ def fit_similarity(
         config,
         folder=run_folder,
         about=None if run_folder is None else _describe_run(similarity, data),
+        validates_start=True,
         unit="pairs",
         show_progress=show_progress,
     )

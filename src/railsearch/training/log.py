@@ -37,7 +37,7 @@ class TrainingLog:
         self._lines = file.open("a")
         if self._has_curves:
             writer = import_tensorboard()
-            self._curves = writer(str(self._folder / CURVES_FOLDER), purge_step=self._num_lines + 1)
+            self._curves = writer(str(self._folder / CURVES_FOLDER), purge_step=self._num_lines)
         return self
 
     def __exit__(
@@ -57,7 +57,7 @@ class TrainingLog:
         if self._curves is not None:
             metrics = {f"validation/{name}": value for name, value in (values.pop("validation") or {}).items()}
             for name, value in {**values, **metrics}.items():
-                if name != "epoch":
+                if name != "epoch" and value is not None:
                     self._curves.add_scalar(name, value, report.epoch)
             self._curves.flush()
 

@@ -42,6 +42,7 @@ def train(
     about: Mapping[str, object] | None = None,
     processes: Processes | None = None,
     rate_factors: Mapping[str, float] | None = None,
+    validates_start: bool = False,
     unit: str = "examples",
     show_progress: bool | None = None,
 ) -> FitReport:
@@ -52,10 +53,11 @@ def train(
         config: settings of the loop.
         folder: folder for checkpoints and log.jsonl; an interrupted run in it continues. None writes nothing.
         about: everything else that the run depends on, such as model and data, as JSON values; a folder that holds a
-        run with
-            other values is refused.
+            run with other values is refused.
         processes: the processes that train together, each with a model of the same initial weights.
         rate_factors: names of weights, and the factors by which their learning rates differ from the config's.
+        validates_start: validate the initial weights as epoch 0, which can be the best epoch; always true if there are
+            no epochs to train.
         unit: name of the examples in the progress bar.
         show_progress: True draws a progress bar, False shows nothing; by default, a bar on a terminal, and an
             occasional line elsewhere.
@@ -111,6 +113,8 @@ def train(
         run = _Run(task, config, optimizer, weights, processes, checkpoints, log, progress, best, state)
         progress.resume(state.epoch, state.step, state.last_validation)
         try:
+            if (validates_start or config.epochs == 0) and not state.reports and state.step == 0:
+                run.validate_start()
             run.go()
         finally:
             model.load_state_dict(run.best)
@@ -153,11 +157,15 @@ class _Run:
     def steps_per_epoch(self) -> int:
         return math.ceil(self.task.num_examples / self.config.batch_size)
 
+    def validate_start(self) -> None:
+        """Validate the initial weights, as epoch 0."""
+        self._finish(0)
+
     def go(self) -> None:
         """Train until the last epoch, or until patience runs out."""
         while self.state.epoch < self.config.epochs and not self._is_out_of_patience():
             self._train_epoch()
-            self._finish_epoch()
+            self._finish(self.state.epoch + 1)
 
     def _train_epoch(self) -> None:
         """Train on the rest of the epoch, from the step in the state."""
@@ -201,9 +209,8 @@ class _Run:
         self.optimizer.step()
         return losses
 
-    def _finish_epoch(self) -> None:
+    def _finish(self, epoch: int) -> None:
         """Validate, keep the weights if they are the best so far, and write the log and a checkpoint."""
-        epoch = self.state.epoch + 1
         self.task.model.train(False)
         self.task.check_alive()
         started = time.perf_counter()
@@ -212,8 +219,8 @@ class _Run:
         validation = self.processes.from_first(measured)
         report = EpochReport(
             epoch=epoch,
-            loss=self.state.softmax,
-            balance_loss=self.state.balance,
+            loss=self.state.softmax if epoch else None,
+            balance_loss=self.state.balance if epoch else None,
             validation=validation,
             seconds=self.state.seconds,
             validation_seconds=time.perf_counter() - started,

@@ -37,6 +37,26 @@ class Contrast:
         return rows, Contrast(positives, negatives.view_as(self.negatives), self.group_sizes, self.excluded)
 
 
+class RightPairs:
+    """The labelled pairs of all queries: a negative that is right for its query does not count."""
+
+    def __init__(self, pairs: Tensor, *, num_items: int) -> None:
+        """Sort the (query row, item row) pairs (M, 2)."""
+        self._num_items = num_items
+        self._keys = torch.unique(pairs[:, 0] * num_items + pairs[:, 1])  # (m,) ascending
+
+    def among(self, queries: Tensor, items: Tensor) -> Tensor:
+        """Return which items, (1, n) or (E, n) rows, are right for which queries (E,), as (E, n).
+
+        >>> right = RightPairs(torch.tensor([[0, 2], [1, 0]]), num_items=3)
+        >>> right.among(torch.tensor([0, 1]), torch.tensor([[0, 1, 2]])).tolist()
+        [[False, False, True], [True, False, False]]
+        """
+        keys = queries[:, None] * self._num_items + items  # (E, n)
+        places = torch.searchsorted(self._keys, keys).clamp_max(len(self._keys) - 1)  # (E, n)
+        return self._keys[places] == keys
+
+
 def draw_contrast(
     kind: Negatives,
     positives: Tensor,

@@ -52,7 +52,7 @@ class TrainingProgress:
         self._meter.update({"epoch": report.epoch, **quality})
         self._meter.write_line(
             lambda _: (
-                f"epoch {report.epoch}/{self._num_epochs}  loss {report.loss:.3f}{quality.get('quality', '')}  "
+                f"epoch {report.epoch}/{self._num_epochs}{_loss(report)}{quality.get('quality', '')}  "
                 f"{report.seconds + report.validation_seconds:.0f} s"
             )
         )
@@ -63,3 +63,7 @@ class TrainingProgress:
             return {}
         names = dict.fromkeys(("HR@10", self._metric))
         return {"quality": "".join(f"  {name} {validation[name]:.4f}" for name in names if name in validation)}
+
+
+def _loss(report: EpochReport) -> str:
+    return "" if report.loss is None else f"  loss {report.loss:.3f}"

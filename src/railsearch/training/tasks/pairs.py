@@ -1,18 +1,19 @@
 """Training on (query, right item) pairs of fixed embeddings."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import torch
 from torch import Tensor, nn
 
 from railsearch.foundation.errors import InvalidInputError
-from railsearch.foundation.inputs import ArrayLike, as_embeddings, as_integers, as_user_ids, is_finite
+from railsearch.foundation.inputs import ArrayLike, as_embeddings, as_user_ids, is_finite
 from railsearch.foundation.metrics import summarize
-from railsearch.kernels import RowFilter, compute_item_parts, compute_query_parts, target_ranks
+from railsearch.foundation.pairs import as_pairs
+from railsearch.models import rank_pairs
 from railsearch.similarity import Similarity
 from railsearch.training.config import TrainingConfig
 from railsearch.training.losses import StepLosses, backward_sampled_softmax, backward_user_penalty
-from railsearch.training.negatives import draw_contrast
+from railsearch.training.negatives import RightPairs, draw_contrast
 from railsearch.training.task import Batch, diverged
 
 PAIRS_PER_CHECK = 256
@@ -28,8 +29,6 @@ class PairData:
     user_ids: Tensor | None  # (Q,)
     pairs: Tensor  # (M, 2) query row, item row
     validation_pairs: Tensor | None = None  # (V, 2) held out
-    seen: RowFilter | None = None
-    """The training items of the query of each validation pair."""
 
     def users_of(self, rows: Tensor) -> Tensor | None:
         """Return the user ids of these query rows."""
@@ -56,6 +55,7 @@ class PairTask:
         self._similarity = similarity
         self._data = data
         self._config = config
+        self._right = RightPairs(data.pairs, num_items=len(data.items))
 
     @property
     def num_examples(self) -> int:
@@ -78,7 +78,8 @@ class PairTask:
             num_negatives=config.num_negatives,
             generator=batch.generator,
         )
-        rows, contrast = contrast.distinct_items()
+        excluded = self._right.among(queries, contrast.negatives)  # (E, n)
+        rows, contrast = replace(contrast, excluded=excluded).distinct_items()
         losses = backward_sampled_softmax(
             self._similarity,
             self._similarity.query_parts(data.queries[queries], user_ids=users),
@@ -94,14 +95,20 @@ class PairTask:
 
     @torch.no_grad()
     def validate(self) -> dict[str, float] | None:
-        """Rank the item of each validation pair among all items, except the query's training items."""
+        """Rank the best-placed right item of each validation query among all items, except its training items."""
         data = self._data
         if data.validation_pairs is None:
             return None
-        queries, targets = data.validation_pairs.unbind(dim=1)  # (V,)
-        query_parts = compute_query_parts(self._similarity, data.queries[queries], data.users_of(queries))
-        item_parts = compute_item_parts(self._similarity, data.items)
-        return summarize(target_ranks(self._similarity, query_parts, item_parts, targets, row_filter=data.seen))
+        return summarize(
+            rank_pairs(
+                self._similarity,
+                data.queries,
+                data.items,
+                data.validation_pairs,
+                seen=data.pairs,
+                user_ids=data.user_ids,
+            )
+        )
 
     @torch.no_grad()
     def check_alive(self) -> None:
@@ -139,30 +146,4 @@ def as_pair_data(
     if validation_pairs is None:
         return PairData(queries, items, users, training)
     held_out = as_pairs(validation_pairs, name="validation_pairs", size=size).to(like.device)
-    return PairData(queries, items, users, training, held_out, seen_items(training, held_out[:, 0]))
-
-
-def as_pairs(pairs: ArrayLike, *, name: str, size: tuple[int, int]) -> Tensor:
-    """Check (query row, item row) pairs against the number of queries and items."""
-    tensor = as_integers(pairs, name=name)
-    if tensor.ndim != 2 or tensor.shape[1] != 2 or len(tensor) == 0:
-        raise InvalidInputError(
-            f"{name} has shape {tuple(tensor.shape)}; give at least one (query row, item row): (pairs, 2)."
-        )
-    for column, side in enumerate(("query", "item")):
-        is_outside = (tensor[:, column] < 0) | (tensor[:, column] >= size[column])
-        if bool(is_outside.any()):
-            row = int(is_outside.nonzero()[0])
-            raise InvalidInputError(
-                f"{name}[{row}] names {side} row {int(tensor[row, column])} but there are {size[column]} "
-                f"{side} embeddings; rows count from 0."
-            )
-    return tensor
-
-
-def seen_items(pairs: Tensor, queries: Tensor) -> RowFilter:
-    """Return a filter that hides from each of these query rows the items that it is paired with."""
-    ordered = torch.unique(pairs.cpu(), dim=0)  # (M, 2) by query, then item, each pair once
-    bounds = torch.searchsorted(ordered[:, 0].contiguous(), torch.stack([queries.cpu(), queries.cpu() + 1]))  # (2, B)
-    lists = [ordered[first:last, 1] for first, last in zip(*bounds.tolist(), strict=True)]
-    return RowFilter.from_lists(lists, device=pairs.device)
+    return PairData(queries, items, users, training, held_out)

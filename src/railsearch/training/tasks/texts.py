@@ -14,7 +14,7 @@ from railsearch.models.text import TextModel
 from railsearch.training.cached import CachedEncoding
 from railsearch.training.config import TextTrainingConfig
 from railsearch.training.losses import StepLosses, backward_sampled_softmax
-from railsearch.training.negatives import Contrast
+from railsearch.training.negatives import Contrast, RightPairs
 from railsearch.training.processes import Processes
 from railsearch.training.task import Batch, check_metric, check_weights
 
@@ -49,7 +49,7 @@ class TextTask:
             raise InvalidInputError(
                 f"num_hard_negatives is {config.num_hard_negatives} but the data name no hard negatives; set it to 0."
             )
-        self._right_keys = (self._pairs[:, 0] * num_passages + self._pairs[:, 1]).sort().values  # (M,)
+        self._right = RightPairs(self._pairs, num_items=num_passages)
         self.ranked = validation_rows(data, config)  # (n,) passages that validation ranks
 
     @property
@@ -69,7 +69,7 @@ class TextTask:
             positives=torch.searchsorted(passages, positives).to(self._device),
             negatives=torch.arange(len(passages), device=self._device)[None],
             group_sizes=(len(questions),),
-            excluded=self._is_right(questions, passages).to(self._device),
+            excluded=self._right.among(questions, passages[None]).to(self._device),
         )
         query_encoding = self._encode(data.train.texts, questions, Side.QUERY, batch.generator)
         passage_encoding = self._encode(data.passages, passages, Side.PASSAGE, batch.generator)
@@ -103,12 +103,6 @@ class TextTask:
     def check_alive(self) -> None:
         """Raise a TrainingError if a weight is not finite."""
         check_weights(self.model, self._config)
-
-    def _is_right(self, questions: Tensor, passages: Tensor) -> Tensor:
-        """Return which passages are labelled right for which questions (E, U)."""
-        keys = questions[:, None] * len(self._data.passages) + passages  # (E, U)
-        places = torch.searchsorted(self._right_keys, keys).clamp_max(len(self._right_keys) - 1)
-        return self._right_keys[places] == keys
 
     def _encode(self, texts: Sequence[str], rows: Tensor, side: Side, generator: Generator) -> CachedEncoding | None:
         """Encode this process's share of the rows; return None if it is empty."""

@@ -5,8 +5,7 @@ import torch
 
 from railsearch.data import make_world
 from railsearch.errors import InvalidInputError
-from railsearch.kernels import target_ranks
-from railsearch.training import seen_items
+from railsearch.models import rank_pairs
 
 
 def test_same_seed_same_world() -> None:
@@ -41,13 +40,8 @@ def test_likes_are_different_items_and_follow_the_truth() -> None:
     for user in range(40):
         assert bool((likes[user, :, 0] == user).all())
         assert len(set(likes[user, :, 1].tolist())) == 12
-    users, targets = world.test_pairs.unbind(1)
-    ranks = target_ranks(
-        world.truth,
-        world.truth.query_parts(world.query_embeddings[users]),
-        world.truth.item_parts(world.item_embeddings),
-        targets,
-        row_filter=seen_items(world.train_pairs, users),
+    ranks = rank_pairs(
+        world.truth, world.query_embeddings, world.item_embeddings, world.test_pairs, seen=world.train_pairs
     )
     assert float(ranks.float().median()) <= 5  # by chance it would be near 95
 
