@@ -163,7 +163,7 @@ def test_data_that_is_not_there(folder: Path) -> None:
 def test_a_typo_stops_before_any_work(folder: Path) -> None:
     with pytest.raises(InvalidInputError, match="epoch is not a setting; choose from"):
         run("train", folder / "small.toml", "--set", "training.epoch=5", "--out", folder / "run")
-    with pytest.raises(InvalidInputError, match=r"smal\.toml does not exist; give a recipe"):
+    with pytest.raises(InvalidInputError, match=r"smal\.toml is neither a file nor a shipped recipe"):
         run("train", folder / "smal.toml")
     assert not (folder / "run").exists()
 

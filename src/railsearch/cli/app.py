@@ -7,7 +7,7 @@ import typer
 from rich.console import Console
 
 import railsearch
-from railsearch.cli import data, index
+from railsearch.cli import data, index, recipes
 from railsearch.cli.bench import bench
 from railsearch.cli.doctor import ISA_VARIABLE, ISA_WITHOUT_AMX, Bf16Matmul, Diagnosis, diagnose
 from railsearch.cli.options import Json
@@ -29,6 +29,7 @@ app = typer.Typer(
 )
 app.add_typer(data.app)
 app.add_typer(index.app)
+app.add_typer(recipes.app)
 app.command()(search)
 app.command()(bench)
 app.command()(train)

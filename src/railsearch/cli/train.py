@@ -9,14 +9,21 @@ import typer
 from railsearch.cli.options import Json
 from railsearch.cli.recommend import print_metrics
 from railsearch.cli.terminal import make_console, print_json, visible
-from railsearch.recipes import Recipe, TextRecipe, read_interactions_of, read_recipe, read_training_data
+from railsearch.recipes import Recipe, TextRecipe, read_interactions_of, read_recipe, read_training_data, recipe_file
 from railsearch.recommender import Recommender
 from railsearch.text_retriever import TextRetriever
 from railsearch.training.processes import Processes, joined_processes
 
 
 def train(
-    recipe: Annotated[Path, typer.Argument(help="A recipe, such as recipes/ml-1m/sasrec.toml.", show_default=False)],
+    recipe: Annotated[
+        Path,
+        typer.Argument(
+            help="A recipe: a TOML file, or the name of one that comes with railsearch, such as ml-1m/sasrec "
+            "(`railsearch recipes list`).",
+            show_default=False,
+        ),
+    ],
     *,
     changes: Annotated[
         list[str] | None,
@@ -51,9 +58,10 @@ def train(
     Run the same command again to resume an interrupted run, or with more epochs to continue a finished one. To train
     with several processes, use torchrun: torchrun --nproc-per-node 2 -m railsearch train ...
 
-    Example: railsearch train recipes/ml-1m/hstu-mol.toml --set training.epochs=5
+    Example: railsearch train ml-1m/hstu-mol --set training.epochs=5
     """
-    folder = out or Path("runs") / recipe.resolve().parent.name / recipe.stem
+    file = recipe_file(recipe).resolve()
+    folder = out or Path("runs") / file.parent.name / file.stem
     chosen = read_recipe(recipe, changes or [])
     with joined_processes() as processes:
         fitted = (

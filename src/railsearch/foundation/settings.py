@@ -57,7 +57,7 @@ def read_settings(file: str | Path, changes: Iterable[str] = (), *, sections: It
             raise InvalidInputError(f"{path} has {path.stat().st_size} bytes; give a recipe of at most {LARGEST_FILE}.")
         content = tomllib.loads(path.read_text(encoding="utf-8"))
     except FileNotFoundError:
-        raise InvalidInputError(f"{path} does not exist; give a recipe, such as recipes/ml-1m/sasrec.toml.") from None
+        raise InvalidInputError(f"{path} does not exist; give a recipe, which is a TOML file.") from None
     except (OSError, UnicodeDecodeError, tomllib.TOMLDecodeError) as error:
         raise InvalidInputError(f"{path} cannot be read as TOML ({error}); repair it.") from error
     except RecursionError:

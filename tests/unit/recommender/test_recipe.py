@@ -5,11 +5,12 @@ from pathlib import Path
 
 import pytest
 
+from railsearch import recipes
 from railsearch.errors import InvalidInputError
 from railsearch.recipes import CosineConfig, HSTUConfig, MixtureConfig, Recipe, SASRecConfig, TextRecipe, TrainingConfig
 from railsearch.recommender.recipe import build_encoder, build_similarity
 
-RECIPES = Path(__file__).parents[3] / "recipes"
+RECIPES = Path(recipes.__file__).parent
 TEXT = RECIPES / "insuranceqa"
 FILES = sorted(file for file in RECIPES.rglob("*.toml") if file.parent != TEXT)
 KINDS = ["hstu", "hstu-mol", "hstu-mol-no-balance", "sasrec", "sasrec-mol"]
@@ -208,7 +209,7 @@ def test_changes_that_cannot_be(change: str, message: str) -> None:
 
 
 def test_files_that_are_none(tmp_path: Path) -> None:
-    with pytest.raises(InvalidInputError, match=r"nowhere\.toml does not exist; give a recipe, such as recipes/ml-1m/"):
+    with pytest.raises(InvalidInputError, match=r"nowhere\.toml does not exist; give a recipe, which is a TOML file"):
         Recipe.read(tmp_path / "nowhere.toml")
     with pytest.raises(InvalidInputError, match="cannot be read as TOML"):
         Recipe.read(tmp_path)
@@ -223,7 +224,7 @@ def test_settings_cannot_be_changed_afterwards() -> None:
 
 
 def test_a_setting_without_a_value_is_left_out() -> None:
-    file = Path(__file__).parents[3] / "recipes" / "ml-1m" / "hstu-mol.toml"
+    file = RECIPES / "ml-1m" / "hstu-mol.toml"
     changed = Recipe.read(file, ["similarity.user_table_size="])
     assert isinstance(changed.similarity, MixtureConfig)
     assert changed.similarity.user_table_size is None
