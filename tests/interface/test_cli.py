@@ -56,12 +56,12 @@ def test_unknown_command() -> None:
 
 def test_user_errors_are_one_line(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
     def refuse() -> None:
-        raise InvalidInputError("pip install 'railsearch[faiss]'; " + "long " * 30)
+        raise InvalidInputError("pip install 'numpy[faiss]'; " + "long " * 30)
 
     monkeypatch.setattr(commands, "app", refuse)
     with pytest.raises(SystemExit, match="2"):
         main()
-    assert capsys.readouterr().err == "error: pip install 'railsearch[faiss]'; " + "long " * 30 + "\n"
+    assert capsys.readouterr().err == "error: pip install 'numpy[faiss]'; " + "long " * 30 + "\n"
 
 
 def test_doctor() -> None:

@@ -5,7 +5,8 @@ import os
 from pathlib import Path
 
 from railsearch.benchmark.report import BenchmarkReport
-from railsearch.foundation.errors import InvalidInputError, MissingExtraError
+from railsearch.foundation.errors import InvalidInputError
+from railsearch.foundation.extras import missing_extra
 
 FORMATS = (".png", ".svg", ".pdf")
 
@@ -13,7 +14,7 @@ FORMATS = (".png", ".svg", ".pdf")
 def check_plot(path: Path) -> None:
     """Check that a plot can be drawn and written to this path, before the benchmark runs."""
     if importlib.util.find_spec("matplotlib") is None:
-        raise MissingExtraError("matplotlib is not installed; pip install 'railsearch[plot]'")
+        raise missing_extra("matplotlib", "plot")
     if path.suffix.lower() not in FORMATS:
         raise InvalidInputError(f"{path} ends in {path.suffix!r}; give a file that ends in {', '.join(FORMATS)}.")
     if not path.parent.is_dir():

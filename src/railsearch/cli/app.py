@@ -17,6 +17,7 @@ from railsearch.cli.story import tell_demo
 from railsearch.cli.terminal import make_console, make_summary_table, print_json
 from railsearch.cli.train import train
 from railsearch.demo import run_demo
+from railsearch.foundation.extras import install_advice
 
 app = typer.Typer(
     name="railsearch",
@@ -97,7 +98,7 @@ def _findings(diagnosis: Diagnosis) -> list[tuple[str, object]]:
         ("native kernels", diagnosis.native_kernels),
         ("bf16 matmul", advice[diagnosis.bf16_matmul]),
         *(
-            (f"extra {extra}", found or f"not installed: pip install 'railsearch[{extra}]'")
+            (f"extra {extra}", found or f"not installed; {install_advice(extra)}")
             for extra, found in diagnosis.extras.items()
         ),
     ]

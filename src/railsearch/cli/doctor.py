@@ -11,11 +11,12 @@ from enum import StrEnum
 import torch
 
 import railsearch
+from railsearch.foundation.extras import Extra
 from railsearch.kernels import native
 
 ISA_VARIABLE = "ONEDNN_MAX_CPU_ISA"
 ISA_WITHOUT_AMX = "AVX512_CORE_BF16"
-EXTRAS = {
+EXTRAS: dict[Extra, str] = {
     "faiss": "faiss-cpu",
     "text": "transformers",
     "train": "tensorboard",
@@ -44,7 +45,7 @@ class Diagnosis:
     """Report of `railsearch doctor`."""
 
     versions: dict[str, str]
-    extras: dict[str, str | None]
+    extras: dict[Extra, str | None]
     """Version of each optional dependency, or None if it is not installed."""
     platform: str
     device: str

@@ -7,7 +7,8 @@ import torch
 from torch import Tensor
 
 from railsearch.data import QuestionPassages, Questions
-from railsearch.foundation.errors import InvalidInputError, MissingExtraError
+from railsearch.foundation.errors import InvalidInputError
+from railsearch.foundation.extras import missing_extra
 from railsearch.foundation.inputs import check_positive, check_share
 from railsearch.foundation.progress import counting
 
@@ -71,5 +72,5 @@ def _import_bm25s() -> ModuleType:
     try:
         import bm25s  # type: ignore[import-untyped]  # noqa: PLC0415  (optional: imported only if it is used)
     except ImportError as error:
-        raise MissingExtraError("bm25s is not installed; pip install 'railsearch[text]'.") from error
+        raise missing_extra("bm25s", "text") from error
     return bm25s  # type: ignore[no-any-return]

@@ -52,7 +52,7 @@ class LoopConfig(Config):
         default=5.0, ge=0, description="minutes from one checkpoint to the next within an epoch"
     )
     tensorboard: bool = Field(
-        default=False, description="write curves for TensorBoard beside log.jsonl; pip install 'railsearch[train]'"
+        default=False, description="write curves for TensorBoard beside log.jsonl; needs the extra `train`"
     )
     seed: int = Field(
         default=0, ge=0, le=LARGEST_SEED, description="seed of everything random: weights, order, negatives, dropout"

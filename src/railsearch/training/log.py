@@ -6,7 +6,7 @@ from pathlib import Path
 from types import TracebackType
 from typing import TYPE_CHECKING, Self, TextIO
 
-from railsearch.foundation.errors import MissingExtraError
+from railsearch.foundation.extras import missing_extra
 from railsearch.foundation.files import new_file
 from railsearch.training.report import EpochReport
 
@@ -67,5 +67,5 @@ def import_tensorboard() -> "type[SummaryWriter]":
     try:
         from torch.utils.tensorboard import SummaryWriter  # noqa: PLC0415  (optional: imported only on request)
     except ImportError as error:
-        raise MissingExtraError("tensorboard is not installed; pip install 'railsearch[train]'.") from error
+        raise missing_extra("tensorboard", "train") from error
     return SummaryWriter

@@ -5,7 +5,8 @@ import json
 import re
 from pathlib import Path
 
-from railsearch.foundation.errors import DownloadError, InvalidInputError, MissingExtraError, ModelFolderError
+from railsearch.foundation.errors import DownloadError, InvalidInputError, ModelFolderError
+from railsearch.foundation.extras import missing_extra
 
 PACKAGE = "package:"
 """Prefix of a base inside an installed Python package."""
@@ -52,7 +53,7 @@ def _find_on_hub(name: str, *, allow_download: bool) -> Path:
     try:
         from huggingface_hub import snapshot_download  # noqa: PLC0415  (optional: imported only if it is used)
     except ImportError as error:
-        raise MissingExtraError("huggingface_hub is not installed; pip install 'railsearch[text]'.") from error
+        raise missing_extra("huggingface_hub", "text") from error
     try:
         return Path(snapshot_download(name, allow_patterns=MODEL_FILES, local_files_only=not allow_download))
     except (OSError, ValueError) as error:

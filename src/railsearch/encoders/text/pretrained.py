@@ -5,7 +5,7 @@ from contextlib import contextmanager
 from types import ModuleType
 from typing import TYPE_CHECKING
 
-from railsearch.foundation.errors import MissingExtraError
+from railsearch.foundation.extras import missing_extra
 
 if TYPE_CHECKING:  # other files import these classes from here
     from transformers import PretrainedConfig as PretrainedConfig  # noqa: PLC0414
@@ -19,7 +19,7 @@ def import_transformers() -> ModuleType:
     try:
         import transformers  # noqa: PLC0415  (optional: imported only if it is used)
     except ImportError as error:
-        raise MissingExtraError("transformers is not installed; pip install 'railsearch[text]'.") from error
+        raise missing_extra("transformers", "text") from error
     return transformers
 
 

@@ -12,7 +12,8 @@ import safetensors.numpy
 import torch
 from torch import Tensor
 
-from railsearch.foundation.errors import EngineError, MissingExtraError
+from railsearch.foundation.errors import EngineError
+from railsearch.foundation.extras import missing_extra
 from railsearch.foundation.inputs import as_choice, check_count
 from railsearch.index.engines.contract import NO_ROW, Nearest
 from railsearch.index.engines.faiss_arrays import FaissIndex, UnusableArraysError, fill_index, take_arrays
@@ -39,7 +40,7 @@ class FaissKind(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Faiss:
-    """Search by FAISS, on the CPU (`pip install 'railsearch[faiss]'`).
+    """Search by FAISS, on the CPU; needs the extra `faiss` (from a checkout: `pip install '.[faiss]'`).
 
     In an index folder, tables of hnsw, ivf and sq8 are kept on disk once they have been built. Railsearch stores the
     arrays of a FAISS index, checks every number that FAISS would follow as an address, and never reads FAISS's own
@@ -246,5 +247,5 @@ def _import_faiss() -> ModuleType:
     try:
         import faiss  # noqa: PLC0415  (an extra, imported only if it is used)
     except ImportError as error:
-        raise MissingExtraError("faiss is not installed; pip install 'railsearch[faiss]'.") from error
+        raise missing_extra("faiss", "faiss") from error
     return faiss
