@@ -89,9 +89,9 @@ def test_says_plainly_when_only_an_exact_strategy_will_do() -> None:
 @pytest.mark.parametrize(
     ("queries", "options", "message"),
     [
-        (torch.zeros(10, 8), {"target_recall": 1.0}, "for a recall of 1 use an exact strategy"),
+        (torch.zeros(10, 8), {"target_recall": 1.0}, "for a recall of 1, search with an exact strategy"),
         (torch.zeros(10, 8), {"target_recall": -1}, "target_recall is -1"),
-        (torch.zeros(10, 8), {"confidence": 1.5}, "confidence 1.5; give both between 0 and 1"),
+        (torch.zeros(10, 8), {"confidence": 1.5}, "confidence is 1.5; give a number between 0 and 1"),
         (torch.zeros(3, 8), {}, "sample_queries holds 3 queries; give at least 4"),
         (torch.zeros(10, 7), {}, r"sample_queries has shape \(10, 7\)"),
         (torch.zeros(10, 8), {"k": 31}, "k is 31 but the index holds 30 items"),

@@ -77,7 +77,13 @@ class Folder:
         assert self.open(version) == self.answers[version]
         if file != "LOCK":
             with Index.open(self.path, version=version) as index:
-                assert [file in problem for problem in index.verify().problems] == [True]
+                (problem,) = index.verify().problems
+                assert file in problem.message
+                assert problem.file == file
+                if file != "CURRENT":  # the versions that need the file, by the manifests themselves
+                    needed = [own for own in self.versions if file in self._needed[own]]
+                    assert problem.versions == tuple(needed)
+                    assert problem.is_current == (self.versions[-1] in needed)
         return False
 
     def _files_of(self, version: int) -> set[str]:

@@ -248,7 +248,7 @@ def test_resealed_tensors(copy: Path, case: str) -> None:
     reseal_index(copy, newest(copy), read_manifest(copy / newest(copy)))
     with pytest.raises(IndexFolderError, match=message):
         Index.open(copy)
-    assert any(file.partition("/")[2].partition(".")[0] in problem for problem in Index.check(copy).problems)
+    assert any(file.partition("/")[2].partition(".")[0] in problem.message for problem in Index.check(copy).problems)
 
 
 FORGED_MANIFESTS: dict[str, tuple[Callable[[dict, dict], object], str]] = {
@@ -294,7 +294,7 @@ def test_the_same_id_in_two_segments(copy: Path) -> None:
     reseal_index(copy, newest(copy), body)
     with pytest.raises(IndexFolderError, match="holds id 4 more than once"):
         Index.open(copy)
-    assert any("holds id 4 more than once" in problem for problem in Index.check(copy).problems)
+    assert any("holds id 4 more than once" in problem.message for problem in Index.check(copy).problems)
 
 
 @pytest.mark.parametrize("rows", [[9], [-1], [3, 3], [4, 3], [2**62], [[1, 2]], [0.5]], ids=str)
@@ -318,7 +318,7 @@ def test_a_small_metadata_file_of_many_rows(copy: Path) -> None:
         patch.setattr(pl, "read_ipc", lambda *_: pytest.fail("it was decompressed"))
         with pytest.raises(IndexFolderError, match=r"has 10000000 rows but its segment has"):
             index.search(QUERIES, 2).to_frame()
-        assert any("has 10000000 rows" in problem for problem in index.verify().problems)
+        assert any("has 10000000 rows" in problem.message for problem in index.verify().problems)
 
 
 def test_a_file_that_is_cut_while_it_is_open(copy: Path) -> None:
@@ -329,7 +329,7 @@ def test_a_file_that_is_cut_while_it_is_open(copy: Path) -> None:
         for call in (index.refresh, index.compact, lambda: index.remove([1])):
             with pytest.raises(IndexFolderError, match=f"{file} has 100 bytes but should have"):
                 call()
-        assert any(f"{file} has 100 bytes" in problem for problem in index.verify().problems)
+        assert any(f"{file} has 100 bytes" in problem.message for problem in index.verify().problems)
 
 
 def test_a_manifest_as_large_as_a_film(copy: Path) -> None:

@@ -1,6 +1,7 @@
 """The commands that make, change and search an index folder, used as people would, rightly and wrongly."""
 
 import json
+import re
 from pathlib import Path
 
 import numpy as np
@@ -9,7 +10,7 @@ import pytest
 
 from railsearch import Index, MixtureOfLogits, RailsearchError, save_similarity
 from railsearch.errors import InvalidInputError
-from tests.support.commands import run
+from tests.support.commands import run, run_main
 
 
 @pytest.fixture
@@ -77,11 +78,45 @@ def test_verify(folder: Path) -> None:
     segment.write_bytes(content)
     text = run("index", "verify", folder / "index", code=1)
     assert f"{segment} is damaged" in text
+    assert "restore it from a copy. Affects version 1, the current one." in text
     assert "1 problems" in text
+    (problem,) = json.loads(run("index", "verify", folder / "index", "--json", code=1))["problems"]
+    assert problem["file"] == f"segments/{segment.name}"
+    assert (problem["versions"], problem["is_current"]) == ([1], True)
     with pytest.raises(RailsearchError, match="is damaged: its checksum does not match; restore it from a copy"):
         run("search", folder / "index", "--queries", folder / "users.npy")
     with pytest.raises(RailsearchError, match="does not exist"):
         run("index", "verify", folder / "nothing")
+
+
+def test_tune(folder: Path) -> None:
+    np.save(folder / "sample.npy", np.random.default_rng(1).normal(size=(64, 8)).astype(np.float32))
+    options = ["index", "tune", folder / "index", "--queries", folder / "sample.npy", "-k", 3]
+    report = json.loads(run(*options, "--target-recall", 0.5, "--json"))
+    assert (report["k"], report["target_recall"], report["version"]) == (3, 0.5, 2)
+    chosen = next(row for row in report["rows"] if row["strategy"] == report["chosen"])
+    assert chosen["guaranteed_recall"] >= 0.5
+    assert {"BruteForce", "TwoPass", "Average(3)"} <= {row["strategy"] for row in report["rows"]}
+    assert [row["median_seconds"] for row in report["rows"]] == sorted(row["median_seconds"] for row in report["rows"])
+    (tuned,) = json.loads(run("index", "info", folder / "index", "--json"))["tuned"]
+    assert tuned.startswith("k = 3, ")
+    assert tuned.endswith(f": {report['chosen']}")
+    text = run(*options, "--target-recall", 0.999)
+    assert text.splitlines()[0].split() == ["strategy", "recall", "at", "least", "median", "ms", "p95", "ms", "scored"]
+    assert "chosen: " in text
+    assert f"stored in version 3 of {folder / 'index'} for k = 3" in text
+
+
+def test_wrong_tuning_names_flags(folder: Path, capfd: pytest.CaptureFixture[str]) -> None:
+    options = ["index", "tune", folder / "index", "--queries", folder / "users.npy", "-k", 3]
+    for more, message in (
+        ([], "--queries holds 3 queries; give at least 4"),
+        (["--target-recall", 1], "--target-recall is 1.0; give a number between 0 and 1"),
+        (["--confidence", 2], "--confidence is 2.0; give a number between 0 and 1"),
+    ):
+        assert run_main(*options, *more) == 2
+        assert message in capfd.readouterr().err
+    assert Index.open(folder / "index").version == 1
 
 
 def test_search(folder: Path) -> None:
@@ -136,7 +171,7 @@ def test_wrong_searches(folder: Path) -> None:
         run("index", "build", folder / "index", "--model", folder / "model", "--items", folder / "movies.parquet")
 
 
-@pytest.mark.parametrize("command", ["build", "add", "remove", "compact", "verify", "info"])
+@pytest.mark.parametrize("command", ["build", "add", "remove", "compact", "tune", "verify", "info"])
 def test_help_teaches_by_example(command: str) -> None:
     assert f"Example: railsearch index {command} movies.index" in " ".join(run("index", command, "--help").split())
 
@@ -149,7 +184,13 @@ def test_an_engine_is_chosen_by_text(folder: Path) -> None:
         assert [item["id"] for item in plain["items"]] == [item["id"] for item in approximate["items"]]
         assert plain["gap"] is not None
         assert approximate["gap"] is None  # what may miss items certifies nothing
-    assert len(list((folder / "index" / "tables").iterdir())) == 1
+    (table,) = (folder / "index" / "tables").iterdir()
+    (engine,) = json.loads(run("index", "info", folder / "index", "--json"))["tables"]
+    assert re.fullmatch(r"Faiss\(.*hnsw.*\): 1 tables of [\d,]+ bytes", engine)
+    assert f"tables/{table.name}: Faiss(" in run("index", "verify", folder / "index")
+    table.write_bytes(table.read_bytes()[:-1])
+    (damaged,) = json.loads(run("index", "verify", folder / "index", "--json"))["tables"]  # and yet the index is intact
+    assert (damaged["state"], damaged["versions"]) == ("damaged", [1])
     run("index", "compact", folder / "index", "--engine", "Faiss(hnsw)")
     built = folder / "built"
     options = ("--model", folder / "model", "--items", folder / "movies.parquet", "--engine", "Faiss(ivf)")

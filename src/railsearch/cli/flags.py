@@ -3,6 +3,7 @@
 FLAGS = {
     "accept_terms=True": "--accept-terms",
     "allow_download=True": "--allow-download",
+    "confidence is": "--confidence is",
     "expected_fingerprint=...": "--model",
     "filter_viewed=False": "--keep-viewed",
     "histories=...": "--history",
@@ -13,7 +14,9 @@ FLAGS = {
     "overwrite=True": "--overwrite",
     "pad=True": "--pad",
     "path=PATH": "--data",
+    "sample_queries": "--queries",
     "source=PATH": "--from",
+    "target_recall is": "--target-recall is",
     "time_unit=UNIT": "--time-unit",
     "timestamp=None": "--in-order",
     'unknown_items="ignore"': "--ignore-unknown",

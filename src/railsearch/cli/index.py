@@ -20,7 +20,7 @@ from railsearch.cli.options import (
     chosen_engine,
 )
 from railsearch.cli.terminal import make_console, make_summary_table, print_json, visible
-from railsearch.data import read_array, read_items, read_passage_texts
+from railsearch.data import read_array, read_items, read_passage_texts, read_queries
 from railsearch.encoders import Side
 from railsearch.foundation.errors import InvalidInputError
 from railsearch.index import Index, Precision
@@ -173,8 +173,52 @@ def compact(index: IndexFolder, *, engine: EngineText = None, as_json: Json = Fa
 
 
 @app.command()
+def tune(
+    index: IndexFolder,
+    *,
+    queries: Annotated[
+        Path,
+        typer.Option(
+            help="Sample of query embeddings in random order, like those that will be searched: a .npy array (B, D), "
+            "or a table with a column of embeddings. A recall of 0.99 needs about 1,000.",
+            show_default=False,
+        ),
+    ],
+    k: Annotated[int, typer.Option("-k", "--k", help="Items that searches will ask for.", min=1)] = 100,
+    target_recall: Annotated[
+        float, typer.Option(help="Share of the true top k that must be found, on average over queries.")
+    ] = 0.99,
+    confidence: Annotated[
+        float, typer.Option(help="Probability that the chosen strategy reaches the recall for queries like the sample.")
+    ] = 0.95,
+    embedding_column: EmbeddingColumn = "embedding",
+    engine: EngineText = None,
+    as_json: Json = False,
+) -> None:
+    """Measure all strategies on this machine, and keep the cheapest that reaches a recall.
+
+    Searches for this k, with this engine, use the choice unless they are given a --strategy. If no approximate strategy
+    is both cheaper and certain to reach the recall, the choice is exact. The choice is stored as a new version.
+
+    Example: railsearch index tune movies.index --queries users.npy -k 100 --target-recall 0.99
+    """
+    opened = Index.open(index, engine=chosen_engine(engine))
+    sample = read_queries(queries, embedding_column=embedding_column)
+    shown = False if as_json else None
+    report = opened.tune(sample, k, target_recall=target_recall, confidence=confidence, show_progress=shown)
+    if as_json:
+        print_json({"index": str(opened.path), "version": opened.version, **report.to_dict()})
+    else:
+        print(report)
+        print(f"stored in version {opened.version} of {visible(opened.path)} for k = {k}")
+
+
+@app.command()
 def verify(index: IndexFolder, as_json: Json = False) -> None:
     """Check every byte of every version that is kept; exit with code 1 if something is damaged.
+
+    Each problem names the versions that it affects: one that is not affected can be opened by its number. Tables of
+    engines are a cache. They are listed too, but a damaged one is only built again.
 
     Example: railsearch index verify movies.index
     """
@@ -185,7 +229,8 @@ def verify(index: IndexFolder, as_json: Json = False) -> None:
         versions = ", ".join(map(str, found.versions)) or "none"
         state = "intact" if found.is_intact else f"{len(found.problems)} problems"
         summary = f"{state}: {found.num_files} files, {found.num_bytes:,} bytes, versions {versions}"
-        for line in (*found.problems, summary):
+        tables = (f"{own.file}: {own.engine}, {own.num_bytes:,} bytes, {own.state}" for own in found.tables)
+        for line in (*found.problems, *tables, summary):
             make_console().print(visible(line))
     if not found.is_intact:
         raise typer.Exit(1)

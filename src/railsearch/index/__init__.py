@@ -8,7 +8,7 @@ from railsearch.index.engines import Engine, Faiss, Flat, parse_engine, register
 from railsearch.index.filters import Allow, Exclude
 from railsearch.index.index import Index
 from railsearch.index.source import ModelSource, folder_of, model_of
-from railsearch.index.storage import Verification
+from railsearch.index.storage import Problem, StoredTable, TableState, Verification
 from railsearch.index.strategies import Adaptive, Average, BruteForce, Combined, PerComponent, Strategy, TwoPass
 from railsearch.index.strategy_text import format_strategy, parse_strategies, parse_strategy
 from railsearch.index.tuning import TuningReport, TuningRow
@@ -27,7 +27,10 @@ __all__ = [
     "ModelSource",
     "PerComponent",
     "Precision",
+    "Problem",
+    "StoredTable",
     "Strategy",
+    "TableState",
     "TuningReport",
     "TuningRow",
     "TwoPass",

@@ -20,6 +20,7 @@ from railsearch.index.metadata import fit_columns
 from railsearch.index.segment import Segment
 from railsearch.index.storage import Snapshot, Store
 from railsearch.index.storage.creating import creating, new_index
+from railsearch.index.storage.table_listing import summarise_tables
 from railsearch.kernels import KernelName
 from railsearch.similarity import Similarity, check_similarity, fingerprint
 
@@ -161,6 +162,7 @@ class Contents:
             "fingerprint": self.models[0] if self.models else None,
             "metadata": [] if frame is None else frame.columns,
             "source": [f"{name}: {value}" for name, value in self.source.items()],
+            "tables": [] if self.path is None else summarise_tables(self.path, {own.name for own in corpus.segments}),
             "tuned": [f"{wanted}: {strategy}" for wanted, strategy in self.tuned.items()],
         }
 

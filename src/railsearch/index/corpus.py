@@ -151,6 +151,11 @@ class Corpus:
             for first in range(0, len(segment), step):
                 yield Stretch(begin + first, segment, segment.parts[first : first + step])
 
+    def prepare_engine(self) -> None:
+        """Open or build all tables of the engine."""
+        for segment in self.segments:
+            segment.prepare(self.engine)
+
     @property
     def frame(self) -> "DataFrame | None":
         """Metadata of every row (N), live or not; None if the index has none."""

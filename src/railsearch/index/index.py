@@ -252,11 +252,7 @@ class Index:
     ) -> None:
         """Add items and replace those that have the same ids; durable once this returns.
 
-        Args:
-            items: as in `build`.
-            ids: one integer >= 0 for each item.
-            metadata: a table with the columns of the index.
-            show_progress: a progress bar; by default on a terminal only.
+        Arguments are those of `add`, but ids must be given.
         """
         self._contents.put(items, ids, metadata=metadata, replaces=True, show_progress=show_progress)
 
@@ -283,8 +279,7 @@ class Index:
         In a folder that can be written, tables of a persistent engine are kept on disk. A change to the index creates
         new segments, whose tables are built by the next search or by the next call of this method.
         """
-        for segment in self._corpus.segments:
-            segment.prepare(self._corpus.engine)
+        self._corpus.prepare_engine()
 
     def refresh(self) -> bool:
         """Open the newest version; return True if it differs from the one that was open.
@@ -294,7 +289,7 @@ class Index:
         return self._contents.refresh()
 
     def verify(self) -> Verification:
-        """Read every file of every version that is kept, and list all problems."""
+        """Read every file of every version that is kept, and list all problems with the versions that they affect."""
         if self.path is None:
             raise InvalidInputError("this index is in memory only; there are no files to verify.")
         return self.check(self.path)
@@ -312,15 +307,15 @@ class Index:
         target_recall: float = 0.99,
         confidence: float = 0.95,
         user_ids: ArrayLike | None = None,
+        show_progress: bool | None = None,
     ) -> TuningReport:
         """Find the cheapest strategy on this machine that reaches a recall, and use it from now on for this k.
 
         The choice is stored with the index; on disk it is a commit. The first half of the sample measures all
-        strategies: latency of batches of 32, and recall against brute force. The second half tests those that reach
-        the target and are cheaper than any exact strategy: cheapest first, at most three. A strategy is chosen only if
-        a one-sided confidence bound on its mean recall is at least the target. For queries drawn like the sample, a
-        chosen strategy misses the target with a probability of at most 1 - confidence. If no strategy passes, the
-        cheapest exact one is chosen, and the report says so. A target of 0.99 needs about 1,000 queries.
+        strategies: latency of batches of 32, and recall against brute force. The second half tests at most three that
+        reach the target and are cheaper than any exact strategy. One is chosen only if a confidence bound on its mean
+        recall is at least the target: for queries like the sample, it misses the target with a probability of at most
+        1 - confidence. Otherwise the cheapest exact one is chosen. A target of 0.99 needs about 1,000 queries.
 
         Args:
             sample_queries: query embeddings in random order, like those that will be searched.
@@ -328,9 +323,10 @@ class Index:
             target_recall: the share of the true top K that must be found, on average over queries.
             confidence: the probability that the chosen strategy reaches the target.
             user_ids: one user id for each query, if the similarity has a user table.
+            show_progress: a progress bar; by default on a terminal only.
         """
         return searching.tune_strategy(
-            self._contents, sample_queries, k, target_recall=target_recall, confidence=confidence, user_ids=user_ids
+            self._contents, sample_queries, k, target_recall, confidence, user_ids=user_ids, show_progress=show_progress
         )
 
     @plain_arithmetic()

@@ -70,10 +70,11 @@ def tune_strategy(
     contents: Contents,
     sample_queries: ArrayLike,
     k: int,
-    *,
     target_recall: float,
     confidence: float,
+    *,
     user_ids: ArrayLike | None,
+    show_progress: bool | None,
 ) -> TuningReport:
     """Choose a strategy for a k, and store it with the contents; see `Index.tune`."""
     k = check_count(k, name="k")
@@ -93,6 +94,7 @@ def tune_strategy(
         max_n=corpus.engine.max_n,
         target_recall=check_positive(target_recall, name="target_recall"),
         confidence=check_positive(confidence, name="confidence"),
+        show_progress=show_progress,
     )
     contents.remember(k, format_strategy(report.chosen))
     return report

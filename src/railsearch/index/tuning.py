@@ -10,8 +10,10 @@ import torch
 from torch import Tensor
 
 from railsearch.foundation.errors import InvalidInputError
+from railsearch.foundation.progress import measuring
 from railsearch.foundation.results import SearchResult
 from railsearch.index.strategies import Adaptive, Average, BruteForce, Combined, PerComponent, Strategy, TwoPass
+from railsearch.index.strategy_text import format_strategy
 from railsearch.similarity import QueryParts
 
 EXACT: tuple[Strategy, ...] = (BruteForce(), TwoPass(), Adaptive())
@@ -48,6 +50,28 @@ class TuningReport:
     k: int
     rows: tuple[TuningRow, ...]
 
+    def to_dict(self) -> dict[str, bool | float | str | list[dict[str, float | str | None]]]:
+        """Return the report with strategies as text, ready for JSON."""
+        rows: list[dict[str, float | str | None]] = [
+            {
+                "strategy": format_strategy(row.strategy),
+                "recall": row.recall,
+                "guaranteed_recall": row.guaranteed_recall,
+                "median_seconds": row.median_seconds,
+                "p95_seconds": row.p95_seconds,
+                "num_scored": row.num_scored,
+            }
+            for row in self.rows
+        ]
+        return {
+            "chosen": format_strategy(self.chosen),
+            "is_exact": self.is_exact,
+            "target_recall": self.target_recall,
+            "confidence": self.confidence,
+            "k": self.k,
+            "rows": rows,
+        }
+
     def __str__(self) -> str:
         head = f"{'strategy':<46} {'recall':>7} {'at least':>9} {'median ms':>10} {'p95 ms':>8} {'scored':>9}"
         lines = [
@@ -71,21 +95,25 @@ def tune(
     max_n: int | None,
     target_recall: float,
     confidence: float,
+    show_progress: bool | None,
 ) -> TuningReport:
     """Measure strategies on the first half of the queries, and confirm the cheapest on the second."""
-    if not 0.0 < target_recall < 1.0 or not 0.0 < confidence < 1.0:
-        raise InvalidInputError(
-            f"target_recall is {target_recall} and confidence {confidence}; give both between 0 and 1 "
-            "(for a recall of 1 use an exact strategy: TwoPass() or Adaptive())."
-        )
+    for name, value in (("target_recall", target_recall), ("confidence", confidence)):
+        if not 0.0 < value < 1.0:
+            raise InvalidInputError(
+                f"{name} is {value}; give a number between 0 and 1, both excluded (for a recall of 1, search with an "
+                "exact strategy: TwoPass or Adaptive)."
+            )
     if len(queries) < 4:
         raise InvalidInputError(f"sample_queries holds {len(queries)} queries; give at least 4, 1,000 is better.")
     half = len(queries) // 2
     explored, held_out = queries[:half], queries[half:]
     true_kth = [search(part, BruteForce()).kth_score for part in (explored, held_out)]  # (B,) each
-    rows = [
-        _measure(search, explored, strategy, true_kth[0]) for strategy in (*EXACT, *_candidates(k, num_items, max_n))
-    ]
+    strategies, rows = (*EXACT, *_candidates(k, num_items, max_n)), []
+    with measuring(len(strategies), is_shown=show_progress) as count:
+        for strategy in strategies:
+            rows.append(_measure(search, explored, strategy, true_kth[0]))
+            count(format_strategy(strategy))
     rows.sort(key=lambda row: row.median_seconds)
     cheapest_exact = next(row for row in rows if row.strategy in EXACT)
     chosen, num_tried = cheapest_exact.strategy, 0

@@ -4,7 +4,19 @@ from railsearch.index.storage.lock import WriterLock
 from railsearch.index.storage.manifest import Manifest, SegmentEntry
 from railsearch.index.storage.reading import Snapshot
 from railsearch.index.storage.store import Store
-from railsearch.index.storage.verification import Verification
+from railsearch.index.storage.table_listing import StoredTable, TableState
+from railsearch.index.storage.verification import Problem, Verification
 from railsearch.index.storage.writer import Writer
 
-__all__ = ["Manifest", "SegmentEntry", "Snapshot", "Store", "Verification", "Writer", "WriterLock"]
+__all__ = [
+    "Manifest",
+    "Problem",
+    "SegmentEntry",
+    "Snapshot",
+    "Store",
+    "StoredTable",
+    "TableState",
+    "Verification",
+    "Writer",
+    "WriterLock",
+]

@@ -1,6 +1,7 @@
 """The index folder: find versions, open them, and let one writer at a time commit."""
 
 import contextlib
+import dataclasses
 import logging
 import os
 import uuid
@@ -14,6 +15,7 @@ from railsearch.index.storage.cleanup import clean_up
 from railsearch.index.storage.lock import ReaderLock, WriterLock
 from railsearch.index.storage.manifest import SIMILARITY_FILES, Manifest
 from railsearch.index.storage.places import (
+    CURRENT,
     FOLDERS,
     check_folders,
     check_is_index,
@@ -23,7 +25,7 @@ from railsearch.index.storage.places import (
     manifest_file,
 )
 from railsearch.index.storage.reading import SIMILARITY, Snapshot, check_sizes, open_version, unreadable
-from railsearch.index.storage.verification import Verification, check_unique, verify_versions
+from railsearch.index.storage.verification import Problem, Verification, check_unique, verify_versions
 from railsearch.index.storage.writer import Writer, storage_errors
 from railsearch.similarity import Similarity, fingerprint
 
@@ -91,8 +93,9 @@ class Store:
             lock, current = self._lock()
         except IndexFolderError as error:
             found = verify_versions(self.path, None)
-            problems = tuple(dict.fromkeys([str(error), *found.problems]))
-            return Verification(found.versions, found.num_files, found.num_bytes, problems)
+            lost = self._lost_version(str(error))
+            others = (problem for problem in found.problems if problem.message != lost.message)
+            return dataclasses.replace(found, problems=(lost, *others))
         try:
             return verify_versions(self.path, current)
         finally:
@@ -159,6 +162,14 @@ class Store:
                 "%s: version %d was begun but never acknowledged; using version %d", self.path, newer[-1], version
             )
         return version
+
+    def _lost_version(self, message: str) -> Problem:
+        """Return the problem of a current version that cannot be found."""
+        try:
+            version = current_version(self.path)
+        except IndexFolderError:
+            return Problem(message, CURRENT)
+        return Problem(message, manifest_file(version), (version,), is_current=True)
 
     def _check_was_acknowledged(self, version: int) -> None:
         try:
