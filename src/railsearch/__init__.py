@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from railsearch import benchmark, data, encoders, errors, evaluation, models, recipes, similarity, testing
     from railsearch.errors import RailsearchError
+    from railsearch.evaluation import evaluate
     from railsearch.folders import load_similarity, save_similarity
     from railsearch.foundation.results import Explanation, ItemBatch, SearchResult
     from railsearch.index import Adaptive, Average, BruteForce, Combined, Faiss, Flat, Index, PerComponent, TwoPass
@@ -47,6 +48,7 @@ __all__ = [
     "data",
     "encoders",
     "errors",
+    "evaluate",
     "evaluation",
     "fingerprint",
     "fit_similarity",
@@ -63,6 +65,7 @@ __all__ = [
 
 _NAMES = {
     "errors": ("RailsearchError",),
+    "evaluation": ("evaluate",),
     "folders": ("load_similarity", "save_similarity"),
     "foundation.results": ("Explanation", "ItemBatch", "SearchResult"),
     "index": (

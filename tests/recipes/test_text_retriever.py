@@ -57,7 +57,7 @@ def test_search_gives_passages_with_a_certificate(trained: TextRetriever) -> Non
 def test_the_card_has_test_figures_and_protocol(trained: TextRetriever) -> None:
     card = trained.card
     assert card is not None
-    assert set(card.metrics) == {"HR@1", "HR@10", "HR@100", "MRR"}
+    assert set(card.metrics) == {"HR@1", "HR@10", "HR@100", "MRR", "NDCG@10", "NDCG@100"}
     assert "5 test questions" in card.protocol
     assert "all 20 passages" in card.protocol
     assert f"| MRR | {card.metrics['MRR']:.4f} |" in card.to_markdown(trained.recipe)
@@ -196,7 +196,7 @@ def run(*arguments: object) -> str:
 def test_from_a_recipe_to_an_answer(base: Path, tmp_path: Path) -> None:
     recipe = write_recipe(tmp_path, base)
     trained = json.loads(run("train", recipe, "--out", tmp_path / "run", "--json"))
-    assert set(trained["metrics"]) == {"HR@1", "HR@10", "HR@100", "MRR"}
+    assert set(trained["metrics"]) == {"HR@1", "HR@10", "HR@100", "MRR", "NDCG@10", "NDCG@100"}
     assert trained["counts"]["questions"] == 16  # 2 held out for validation, 2 for the test
     model = tmp_path / "run" / "model"
     measured = json.loads(run("evaluate", model, "--data", tmp_path / "pairs.jsonl", "--json"))

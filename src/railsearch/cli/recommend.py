@@ -1,6 +1,5 @@
 """`railsearch recommend` and `railsearch evaluate`: recommendations of a trained model, and its quality."""
 
-import dataclasses
 from pathlib import Path
 from typing import Annotated
 
@@ -11,6 +10,7 @@ from rich.table import Table
 from railsearch.cli.options import EngineText, Json, StrategyText, chosen_engine, chosen_strategy
 from railsearch.cli.terminal import make_console, make_frame_table, print_json, visible
 from railsearch.data import read_prepared
+from railsearch.evaluation import Interval
 from railsearch.foundation.errors import InvalidInputError
 from railsearch.foundation.json_values import rows_as_json
 from railsearch.loading import load
@@ -98,7 +98,7 @@ def evaluate(
     """Measure a trained model on held-out test data, and print the protocol.
 
     A recommender ranks each user's last item among all items and reports HR, NDCG and MRR. A text model ranks the
-    right passages of each test question among all passages and reports HR and MRR.
+    right passages of each test question among all passages and reports the same.
 
     Example: railsearch evaluate runs/ml-1m/hstu-mol/model --data data/ml-1m
     """
@@ -110,16 +110,19 @@ def evaluate(
     else:
         raise InvalidInputError(f"{model} holds a {type(loaded).__name__}; give a recommender or a text retriever.")
     if as_json:
-        print_json({"model": str(model), **dataclasses.asdict(evaluation)})
+        print_json({"model": str(model), **evaluation.to_dict()})
         return
-    print_metrics(evaluation.metrics, evaluation.protocol, make_console())
+    print_metrics(evaluation.metrics, evaluation.protocol, make_console(), intervals=evaluation.intervals)
 
 
-def print_metrics(metrics: dict[str, float], protocol: str, console: Console) -> None:
+def print_metrics(
+    metrics: dict[str, float], protocol: str, console: Console, *, intervals: dict[str, Interval] | None = None
+) -> None:
     """Print test metrics, always together with the protocol that they were measured by."""
-    table = Table("metric", "test", box=None)
+    table = Table("metric", "test", *([] if intervals is None else ["95 % interval"]), box=None)
     for name, value in metrics.items():
-        table.add_row(name, f"{value:.4f}")
+        bounds = [] if intervals is None else [f"{intervals[name].low:.4f} to {intervals[name].high:.4f}"]
+        table.add_row(name, f"{value:.4f}", *bounds)
     console.print(table)
     console.print(f"protocol: {visible(protocol)}")
 
