@@ -4,7 +4,6 @@ import ast
 import doctest
 import importlib
 import inspect
-import json
 import pkgutil
 import re
 import subprocess
@@ -88,31 +87,6 @@ def test_doctests(module: str) -> None:
 def test_examples_of_decorated_functions_are_found() -> None:
     module = importlib.import_module("railsearch.kernels.selection")
     assert any(test.name.endswith("select_best") and test.examples for test in ExampleFinder().find(module))
-
-
-def code_blocks() -> list[str]:
-    return re.findall(r"```python\n(.*?)```", README, flags=re.DOTALL)
-
-
-def test_readme_code_runs(tmp_path: Path) -> None:
-    """Run each block with names of its own, all in one process, because importing torch takes seconds."""
-    blocks = code_blocks()
-    assert len(blocks) >= 3
-    program = (
-        "import json, sys\n"
-        "for block in json.load(sys.stdin):\n"
-        "    exec(compile(block, 'README.md', 'exec'), {'__name__': '__main__'})\n"
-    )
-    command = [sys.executable, "-W", "error", "-c", program]
-    completed = subprocess.run(
-        command, cwd=tmp_path, input=json.dumps(blocks), capture_output=True, text=True, check=False
-    )
-    assert completed.returncode == 0, completed.stderr
-
-
-def test_quickstart_is_short() -> None:
-    lines = [line for line in code_blocks()[0].splitlines() if line.strip()]
-    assert len(lines) <= 12
 
 
 def test_readme_has_the_file_tree() -> None:

@@ -35,11 +35,13 @@ class TextRetriever:
 
     The weights are read when they are first needed. Untrained, it searches with the pretrained model as it is.
 
-        recipe = TextRecipe(encoder=TextEncoderConfig(base="models/minilm"))
-        retriever = TextRetriever.fit([("who wrote dune?", "Dune is a novel by Frank Herbert."), ...], recipe)
-        retriever.build_index(passages, "passages.index")
-        result = retriever.search(["who wrote dune?"], k=10)
-        print(result.to_frame(), result.gap, result.is_exact)
+    >>> from railsearch.encoders import TextEncoderConfig
+    >>> TextRetriever(TextRecipe(encoder=TextEncoderConfig(base="models/minilm")))
+    TextRetriever(models/minilm with mixture_of_logits, 4 x 4 components)
+
+    With a model at hand, `TextRetriever.fit(pairs, recipe)` trains it on pairs of questions and passages,
+    `retriever.build_index(passages, "passages.index")` indexes passages, and `retriever.search(questions, k=10)` finds
+    the best ones, with their certificates.
     """
 
     def __init__(self, recipe: TextRecipe, *, allow_download: bool = False) -> None:

@@ -1,0 +1,60 @@
+"""The code blocks of a Markdown page: fenced ones with their language, and indented ones."""
+
+import re
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+from tests.support.file_tree import END, START
+
+FENCE = re.compile(r" *```(\w*)$")
+INDENT = " " * 4
+
+
+@dataclass(frozen=True)
+class Block:
+    """A block of code."""
+
+    file: Path
+    line: int
+    """Number of its first line."""
+    language: str | None
+    """None for an indented block."""
+    text: str
+
+    def __str__(self) -> str:
+        return f"{self.file.name}:{self.line}"
+
+    @property
+    def commands(self) -> list[str]:
+        """Lines of a shell, with continued lines joined."""
+        return [line for line in re.sub(r"\\\n\s*", "", self.text).splitlines() if line.strip()]
+
+
+def blocks_of(file: Path) -> list[Block]:
+    """Return all code blocks of a page, except for the file tree."""
+    text = file.read_text()
+    before, _, rest = text.partition(START)
+    tree, _, after = rest.partition(END)
+    hidden = "\n" * tree.count("\n")
+    return list(_blocks(file, (before + "\n" + hidden + "\n" + after if rest else text).splitlines()))
+
+
+def _blocks(file: Path, lines: list[str]) -> Iterator[Block]:
+    row = 0
+    while row < len(lines):
+        fence = FENCE.match(lines[row])
+        if fence:
+            last = next(end for end in range(row + 1, len(lines)) if FENCE.match(lines[end]))
+            depth = len(lines[row]) - len(lines[row].lstrip())
+            yield Block(file, row + 2, fence[1], "".join(f"{line[depth:]}\n" for line in lines[row + 1 : last]))
+            row = last + 1
+        elif lines[row].startswith(INDENT) and not (row and lines[row - 1].strip()):
+            last = row
+            while last < len(lines) and (not lines[last].strip() or lines[last].startswith(INDENT)):
+                last += 1
+            text = "".join(f"{line[len(INDENT) :]}\n" for line in lines[row:last]).rstrip("\n")
+            yield Block(file, row + 1, None, f"{text}\n")
+            row = last
+        else:
+            row += 1
