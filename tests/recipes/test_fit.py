@@ -1,5 +1,6 @@
 """fit_similarity: the loss is the paper's, training finds the planted truth, and is repeatable bit for bit."""
 
+import copy
 import itertools
 import math
 from dataclasses import replace
@@ -131,7 +132,7 @@ def test_distinct_items_keep_what_is_compared() -> None:
 def test_finds_the_planted_truth(world: World, negatives: str) -> None:
     mol = small()
     report = fit(world, mol, negatives=negatives, epochs=12, batch_size=128, learning_rate=0.03, patience=10)
-    losses = [epoch.loss for epoch in report.epochs]
+    losses = [epoch.loss for epoch in report.epochs[1:]]
     assert losses[-1] < 0.75 * losses[0]
     assert report.best.validation is not None
     assert report.best.validation["MRR"] == max(epoch.validation["MRR"] for epoch in report.epochs)
@@ -174,13 +175,14 @@ def test_keeps_the_best_epoch(world: World) -> None:
 def test_without_validation_the_last_epoch_is_kept(world: World) -> None:
     report = fit(world, small(), validation_pairs=None, epochs=3)
     assert report.best_epoch == 3
-    assert [epoch.validation for epoch in report.epochs] == [None] * 3
+    assert [epoch.epoch for epoch in report.epochs] == [0, 1, 2, 3]
+    assert [epoch.validation for epoch in report.epochs] == [None] * 4
 
 
 @pytest.mark.slow
 def test_patience_stops_early(world: World) -> None:
     report = fit(world, small(), epochs=50, learning_rate=1e-9, patience=2)
-    assert len(report.epochs) == report.best_epoch + 2 < 50
+    assert report.num_epochs == report.best_epoch + 2 < 50
 
 
 def test_validation_leaves_out_training_items(world: World) -> None:
@@ -231,8 +233,61 @@ def test_ready_components() -> None:
     mol.reset_parameters(generator)
     queries, items = torch.randn(20, 2, 4, generator=generator), torch.randn(30, 2, 4, generator=generator)
     pairs = list(itertools.product(range(20), range(2)))
-    report = fit_similarity(mol, queries, items, pairs, epochs=10, learning_rate=0.05, num_negatives=8)
-    assert report.epochs[-1].loss < report.epochs[0].loss
+    report = fit_similarity(mol, queries, items, pairs, epochs=10, learning_rate=0.05, negatives="uniform", num_negatives=8)
+    assert report.epochs[-1].loss < report.epochs[1].loss
+
+
+def test_the_start_is_validated_and_can_be_the_best_epoch(world: World) -> None:
+    mol = small()
+    before = {name: tensor.clone() for name, tensor in mol.state_dict().items()}
+    report = fit(world, mol, epochs=2, learning_rate=3.0)
+    assert report.epochs[0].loss is None
+    assert report.best.validation["MRR"] == max(epoch.validation["MRR"] for epoch in report.epochs)
+    only = fit(world, small(), epochs=0)
+    assert [epoch.epoch for epoch in only.epochs] == [0]
+    assert only.epochs[0].validation == report.epochs[0].validation
+    if report.best_epoch == 0:
+        assert all(torch.equal(tensor, before[name]) for name, tensor in mol.state_dict().items())
+
+
+def test_a_start_that_training_only_harms_is_kept(world: World) -> None:
+    truth = copy.deepcopy(world.truth).requires_grad_()
+    before = {name: tensor.clone() for name, tensor in truth.state_dict().items()}
+    report = fit(world, truth, epochs=2, learning_rate=1.0)
+    assert report.best_epoch == 0
+    assert report.num_epochs == 2
+    assert all(torch.equal(tensor, before[name]) for name, tensor in truth.state_dict().items())
+
+
+def test_a_dot_product_is_evaluated() -> None:
+    generator = torch.Generator().manual_seed(0)
+    queries, items = torch.randn(30, 6, generator=generator), torch.randn(50, 6, generator=generator)
+    pairs = torch.stack([torch.arange(30), torch.randint(50, (30,), generator=generator)], dim=1)
+    for cosine in (False, True):
+        plain = DotProduct(dim=6, cosine=cosine)
+        around = MixtureOfLogits.around(dim=6, cosine=cosine, dot_product=not cosine, seed=0)
+        report = fit_similarity(plain, queries, items, pairs[:20], validation_pairs=pairs[20:])
+        start = fit_similarity(around, queries, items, pairs[:20], validation_pairs=pairs[20:], epochs=0)
+        assert report.best_epoch == report.num_epochs == 0
+        assert report.best.validation == start.best.validation
+
+
+def test_other_right_items_of_a_query_are_neither_negatives_nor_ahead() -> None:
+    generator = torch.Generator().manual_seed(0)
+    queries, items = torch.randn(6, 4, generator=generator), torch.randn(9, 4, generator=generator)
+    # Every item of the corpus is right for query 0: it has no negatives, so its loss and gradient are zero.
+    everything = [[0, item] for item in range(9)]
+    mol = MixtureOfLogits.around(dim=4, cosine=True, seed=0, gate_dropout=0.0, item_dropout=0.0)
+    for negatives in ("in_batch", "uniform", "per_example"):
+        report = fit_similarity(
+            mol, queries, items, everything, epochs=1, negatives=negatives, balance_weight=0.0, weight_decay=0.0
+        )
+        assert report.epochs[1].loss == 0.0
+    validation = [[1, 2], [1, 5], [1, 7], [2, 3]]
+    report = fit_similarity(mol, queries, items, everything, validation_pairs=validation, epochs=0)
+    scores = mol(queries, items)
+    places = [1 + int((scores[1] > scores[1, [2, 5, 7]].max()).sum()), 1 + int((scores[2] > scores[2, 3]).sum())]
+    assert report.best.validation["MRR"] == pytest.approx(sum(1 / place for place in places) / 2)
 
 
 def test_divergence_is_an_error_that_keeps_the_weights(world: World) -> None:
@@ -265,14 +320,16 @@ def test_divergence_in_the_last_step_is_noticed(validation_pairs: list | None) -
         ({"seed": 2**70}, "ask for seed <="),
         ({"seed": None}, "seed is None"),
         ({"learning_rate": "1"}, "learning_rate is '1'; give a number"),
-        ({"epochs": 0}, "epochs is 0; ask for epochs >= 1"),
+        ({"epochs": -1}, "epochs is -1; ask for epochs >= 0"),
         ({"batch_size": 0}, "batch_size is 0"),
         ({"num_negatives": 0}, "num_negatives is 0"),
         ({"learning_rate": 0.0}, "learning_rate is 0.0"),
         ({"balance_weight": -1.0}, "balance_weight is -1.0; give a finite number of 0 or more"),
         ({"negatives": "hard"}, "negatives is 'hard'; choose from: uniform, per_history, per_example, in_batch"),
         ({"negatives": "in_batch", "batch_size": 1}, "in-batch negatives need at least 2 pairs"),
-        ({"patience": 1, "validation_pairs": None}, "patience is 1 but there are no validation_pairs"),
+        ({"patience": 0}, "patience is 0; ask for patience >= 1"),
+        ({"warmup_share": 1.0}, "warmup_share is 1.0"),
+        ({"schedule": "step"}, "schedule is 'step'; choose from: constant, linear, cosine"),
         (
             {"validation_pairs": [[0, 200]]},
             r"validation_pairs\[0\] names item row 200 but there are 200 item embeddings",
@@ -306,15 +363,17 @@ def test_bad_data(queries: torch.Tensor, items: torch.Tensor, pairs: object, mes
 
 
 def test_nothing_to_train() -> None:
-    with pytest.raises(InvalidInputError, match="DotProduct has no weights to train, or they are frozen"):
-        fit_similarity(DotProduct(dim=2), torch.zeros(1, 2), torch.zeros(1, 2), [[0, 0]])
+    frozen = MixtureOfLogits.around(dim=2, cosine=True, seed=0).requires_grad_(requires_grad=False)
+    with pytest.raises(InvalidInputError, match="the weights of this MixtureOfLogits are frozen"):
+        fit_similarity(frozen, torch.ones(1, 2), torch.ones(1, 2), [[0, 0]])
+    assert fit_similarity(frozen, torch.ones(1, 2), torch.ones(1, 2), [[0, 0]], epochs=0).best_epoch == 0
     with pytest.raises(InvalidInputError, match="give a similarity such as"):
         fit_similarity(torch.zeros(1, 2), torch.zeros(1, 2), torch.zeros(1, 2), [[0, 0]])
 
 
 def test_nothing_to_tell_apart(world: World) -> None:
     with pytest.raises(InvalidInputError, match="there is only 1 item"):
-        fit_similarity(small(), world.query_embeddings, world.item_embeddings[:1], [[0, 0], [1, 0]])
+        fit_similarity(small(), world.query_embeddings, world.item_embeddings[:1], [[0, 0], [1, 0]], negatives="uniform")
     with pytest.raises(InvalidInputError, match="all pairs name the same item"):
         fit_similarity(small(), world.query_embeddings, world.item_embeddings, [[0, 3], [1, 3]], negatives="in_batch")
 
@@ -353,7 +412,7 @@ def test_a_fit_cut_short_anywhere_resumes_bit_for_bit(
         assert [epoch.loss for epoch in report.epochs] == [epoch.loss for epoch in expected.epochs]
         assert [epoch.validation for epoch in report.epochs] == [epoch.validation for epoch in expected.epochs]
         assert report.best_epoch == expected.best_epoch
-        assert len((folder / "log.jsonl").read_text().splitlines()) == 3
+        assert len((folder / "log.jsonl").read_text().splitlines()) == 4
 
 
 @pytest.mark.parametrize("change", ["first weights", "data", "batch_size", "seed", "validation"])
@@ -367,10 +426,11 @@ def test_a_folder_with_another_run_is_refused(world: World, tmp_path: Path, chan
 
 
 def test_a_finished_run_can_be_prolonged(world: World, tmp_path: Path) -> None:
-    fit(world, small(), epochs=1, folder=tmp_path)
+    steady = {"schedule": "constant", "warmup_share": 0.0}  # the default rate depends on the number of epochs
+    fit(world, small(), epochs=1, folder=tmp_path, **steady)
     longer, expected = small(), small()
-    fit(world, longer, epochs=2, folder=tmp_path)
-    fit(world, expected, epochs=2)
+    fit(world, longer, epochs=2, folder=tmp_path, **steady)
+    fit(world, expected, epochs=2, **steady)
     assert all(torch.equal(tensor, expected.state_dict()[name]) for name, tensor in longer.state_dict().items())
 
 
@@ -396,9 +456,9 @@ def test_without_a_terminal_long_training_writes_a_line_for_each_epoch(
     assert out == ""
     for line, epoch in zip(lines.splitlines(), report.epochs, strict=True):
         assert epoch.validation is not None
+        loss = "" if epoch.epoch == 0 else f"  loss {epoch.loss:.3f}"
         assert line.startswith(
-            f"epoch {epoch.epoch}/2  loss {epoch.loss:.3f}  HR@10 {epoch.validation['HR@10']:.4f}  "
-            f"MRR {epoch.validation['MRR']:.4f}  "
+            f"epoch {epoch.epoch}/2{loss}  HR@10 {epoch.validation['HR@10']:.4f}  MRR {epoch.validation['MRR']:.4f}  "
         )
     fit(world, small(), epochs=1, show_progress=False)
     assert capfd.readouterr() == ("", "")

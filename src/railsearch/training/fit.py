@@ -21,7 +21,7 @@ from railsearch.similarity.fingerprints import compute_fingerprint
 from railsearch.training.config import Schedule, TrainingConfig
 from railsearch.training.loop import train
 from railsearch.training.negatives import Negatives
-from railsearch.training.report import FitReport
+from railsearch.training.report import EpochReport, FitReport
 from railsearch.training.tasks.pairs import PairData, PairTask, as_pair_data
 
 
@@ -48,28 +48,36 @@ def fit_similarity(
     folder: str | Path | None = None,
     show_progress: bool | None = None,
 ) -> FitReport:
-    """Train a similarity in place on (query, right item) pairs, with a sampled softmax loss.
+    """Train a similarity in place on (query, right item) pairs, and keep the best epoch: the start is epoch 0.
 
-    The embeddings do not change. With validation pairs, the similarity keeps the weights of the epoch with the best
-    validation MRR; without them, the weights of the last epoch. The similarity is left in eval mode, ready for
-    `Index.build`. On the CPU, the same initial weights (see the similarity's own seed), the same seed and the same
-    number of threads lead to the same weights, bit for bit, whether the run was interrupted and resumed or not.
+    The embeddings do not change. Start from your own system: `MixtureOfLogits.around(dim=D, cosine=True)` scores as the
+    cosine of the embeddings does before it is trained, and `dot_product=True` as their dot product. With validation
+    pairs, the similarity keeps the weights of the epoch with the best validation MRR, so it is never below its start
+    there; without them, it keeps the weights of the last epoch. The similarity is left in eval mode, ready for
+    `Index.build`. A `DotProduct` has no weights: it is only validated.
+
+    The loss is a sampled softmax. The other right items of a query are never its negatives. If a query has several
+    right items in the validation pairs, the best-placed one counts. On the CPU, the same initial weights, the same seed
+    and the same number of threads lead to the same weights, bit for bit, whether the run was resumed or not.
 
     Args:
-        similarity: the similarity to train, such as a MixtureOfLogits; changed in place.
+        similarity: the similarity to train; changed in place.
         query_embeddings: (Q, D), one row for each query or user.
         item_embeddings: (N, D), one row for each item.
-        pairs: (M, 2) integers: row of the query, row of an item that is right for it.
-        validation_pairs: held-out pairs of the same form. Each is ranked against all items except the query's
-            training items.
+        pairs: (M, 2) integers: row of the query, row of an item that is right for it. A query may have several.
+        validation_pairs: held-out pairs of the same form. Their queries are ranked against all items except the
+            query's training items.
         user_ids: (Q,), for a similarity with a user table; see MixtureOfLogits.
-        negatives: "uniform" over all items, the same for all pairs of a batch; "per_example", different for each pair;
-            or "in_batch". A negative that is the pair's right item does not count.
+        negatives: "in_batch": the right items of the other pairs in the batch; "uniform" over all items, the same for
+            all pairs of a batch; or "per_example", different for each pair.
         num_negatives: uniform negatives that the pairs of a batch share; "in_batch" ignores it.
-        epochs: passes over the pairs.
+        epochs: passes over the pairs; 0 only validates.
         batch_size: pairs in each step.
-        learning_rate: learning rate of AdamW. If the loss hardly falls, try 1e-2, or a temperature of 0.1 or 0.2.
-        weight_decay: weight decay of AdamW.
+        learning_rate: largest learning rate of AdamW. The default suits a start at your own system; a similarity with
+            random initial weights needs about 1e-3.
+        weight_decay: weight decay of AdamW; it pulls a mixture around your system back to its start.
+        warmup_share: share of all steps in which the learning rate rises.
+        schedule: course of the learning rate after the warm-up: "cosine", "linear" or "constant".
         balance_weight: alpha, the weight of the load-balance loss.
         user_penalty_weight: weight of the l2 penalty on the looked-up rows of a user table.
         patience: stop after this many epochs without a better validation MRR; None never stops early.
@@ -100,11 +108,12 @@ def fit_similarity(
         patience=None if patience is None else check_count(patience, name="patience"),
         seed=check_seed(seed),
     )
-    weights = [parameter for parameter in similarity.parameters() if parameter.requires_grad]
-    if not weights:
+    weights = list(similarity.parameters())
+    is_trained = any(weight.requires_grad for weight in weights)
+    if weights and epochs and not is_trained:
         raise InvalidInputError(
-            f"this {type(similarity).__name__} has no weights to train, or they are frozen (those of an index are); "
-            "give a MixtureOfLogits (with 1 x 1 components it is a cosine of two learned towers)."
+            f"the weights of this {type(similarity).__name__} are frozen (those of an index are); load it again with "
+            "load_similarity, or validate it with epochs=0."
         )
     data = as_pair_data(
         similarity,
@@ -113,9 +122,13 @@ def fit_similarity(
         pairs,
         validation_pairs=validation_pairs,
         user_ids=user_ids,
-        like=weights[0],
+        like=weights[0] if weights else torch.zeros(()),
     )
-    _check_negatives(config, data)
+    if not is_trained:
+        validation = PairTask(similarity, data, config).validate()
+        return FitReport((EpochReport(0, None, None, validation, 0.0),), 0)
+    if epochs:
+        _check_negatives(config, data)
     run_folder = None if folder is None else as_path(folder)
     return train(
         PairTask(similarity, data, config),
