@@ -10,7 +10,7 @@ from railsearch.encoders import HSTU, SASRec, SequenceEncoder
 from railsearch.foundation.errors import InvalidInputError
 from railsearch.foundation.inputs import LARGEST_SEED
 from railsearch.foundation.settings import LARGEST_DEPTH, LARGEST_SIZE, Config
-from railsearch.similarity import CosineConfig, MixtureConfig, Similarity, SimilarityConfig, similarity_from
+from railsearch.similarity import CosineConfig, MixtureConfig, Similarity, SimilarityConfig, Start, similarity_from
 from railsearch.training import TrainingConfig
 
 
@@ -39,7 +39,8 @@ class SequenceConfig(Config):
     )
     dropout: float = Field(default=0.2, ge=0, lt=1, description="share of values dropped while training")
     normalizes_output: bool | None = Field(
-        default=None, description="apply layer norm to outputs; by default true unless the similarity is a cosine"
+        default=None,
+        description="apply layer norm to outputs; by default false if the similarity is a cosine or starts as one",
     )
 
 
@@ -105,7 +106,8 @@ def build_encoder(recipe: Recipe, *, num_items: int, seed: int | None) -> Sequen
     kind = SASRec if isinstance(recipe.encoder, SASRecConfig) else HSTU
     normalizes = recipe.encoder.normalizes_output
     if normalizes is None:
-        normalizes = not isinstance(recipe.similarity, CosineConfig)
+        starts_as_cosine = isinstance(recipe.similarity, MixtureConfig) and recipe.similarity.start is Start.IDENTITY
+        normalizes = not (isinstance(recipe.similarity, CosineConfig) or starts_as_cosine)
     return kind(num_items=num_items, normalizes_output=normalizes, seed=seed, **settings)
 
 

@@ -7,6 +7,7 @@ from railsearch.similarity.configs import (
     MixtureConfig,
     RegisteredConfig,
     SimilarityConfig,
+    Start,
     similarity_from,
     similarity_tag,
 )
@@ -38,6 +39,7 @@ __all__ = [
     "RegisteredConfig",
     "Similarity",
     "SimilarityConfig",
+    "Start",
     "all_pairs",
     "best_pairs",
     "check_similarity",

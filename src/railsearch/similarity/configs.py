@@ -1,6 +1,7 @@
 """Settings of a similarity, as recipes state them: one class for each built-in kind, and one for registered kinds."""
 
 from collections.abc import Mapping
+from enum import StrEnum
 from typing import Annotated, Literal, Self, TypeAlias
 
 from pydantic import ConfigDict, Discriminator, Field, Tag, model_validator
@@ -58,6 +59,15 @@ class GateConfig(Config):
     epsilon: float = Field(default=1e-6, gt=0, description="components shorter than this are not scaled up to length 1")
 
 
+class Start(StrEnum):
+    """The similarity that a mixture is before training."""
+
+    IDENTITY = "identity"
+    """The cosine of the embeddings: every component starts as the embedding, see `MixtureOfLogits.around`."""
+    RANDOM = "random"
+    """Random components, as in the paper."""
+
+
 class MixtureConfig(GateConfig):
     """Mixture of Logits over embeddings; see `railsearch.MixtureOfLogits`.
 
@@ -65,11 +75,23 @@ class MixtureConfig(GateConfig):
     0.5
     """
 
+    start: Start = Field(
+        default=Start.IDENTITY, description="start as the cosine of the embeddings (identity), or with random components"
+    )
     num_query_components: int = Field(default=8, ge=1, le=LARGEST_SIZE, description="Pq, the user component included")
     num_item_components: int = Field(default=4, ge=1, le=LARGEST_SIZE, description="Px")
-    component_dim: int = Field(default=32, ge=1, le=LARGEST_SIZE, description="d, the size of one component")
-    query_projection: Projection = Field(default=Projection.SWIGLU, description="from a query to its components")
-    item_projection: Projection = Field(default=Projection.LINEAR, description="from an item to its components")
+    component_dim: int | None = Field(
+        default=None,
+        ge=1,
+        le=LARGEST_SIZE,
+        description="d, the size of one component; by default 32, or the encoder's dim if the start is identity",
+    )
+    query_projection: Projection | None = Field(
+        default=None, description="from a query to its components; by default swiglu, or residual for identity"
+    )
+    item_projection: Projection | None = Field(
+        default=None, description="from an item to its components; by default linear, or residual for identity"
+    )
     projection_dim: int = Field(default=512, ge=1, le=LARGEST_SIZE, description="hidden size of swiglu and geglu")
     item_dropout: float = Field(
         default=0.1, ge=0, lt=1, description="share of item embedding values dropped while training"
@@ -78,6 +100,25 @@ class MixtureConfig(GateConfig):
     user_dropout: float = Field(
         default=0.5, ge=0, lt=1, description="share of user component values dropped while training"
     )
+
+    @model_validator(mode="after")
+    def _check_start(self) -> Self:
+        for name in ("query_projection", "item_projection"):
+            value = getattr(self, name)
+            if self.start is Start.IDENTITY and value not in {None, Projection.RESIDUAL}:
+                raise InvalidInputError(
+                    f"start is 'identity' but {name} is {value.value!r}; omit {name}, or set start to 'random'"
+                )
+        return self
+
+    def arguments(self, *, dim: int) -> dict[str, ConfigValue]:
+        """Return the keyword arguments of `MixtureOfLogits` for embeddings of `dim` values."""
+        settings = self.model_dump(exclude={"kind", "start"})
+        if self.start is Start.IDENTITY:
+            by_start = {"component_dim": dim, "query_projection": "residual", "item_projection": "residual"}
+        else:
+            by_start = {"component_dim": 32, "query_projection": "swiglu", "item_projection": "linear"}
+        return {**settings, **{name: value for name, value in by_start.items() if settings[name] is None}}
 
 
 class RegisteredConfig(Config):
@@ -143,6 +184,10 @@ def similarity_from(
     """
     if isinstance(config, RegisteredConfig):
         return build_similarity(config.kind, config.settings, given)
+    if isinstance(config, MixtureConfig):
+        dim = given["dim"]
+        assert isinstance(dim, int)
+        return build_similarity(config.kind, config.arguments(dim=dim), given)
     settings = config.model_dump(exclude={"kind"})
     if isinstance(config, CosineConfig):
         return build_similarity("dot_product", {**settings, "cosine": True}, given)

@@ -3,7 +3,7 @@
 import torch
 from torch import Generator, Tensor, nn
 
-from railsearch.data import Split
+from railsearch.data import HeldOut, Split
 from railsearch.encoders import Histories
 from railsearch.foundation.errors import InvalidInputError
 from railsearch.foundation.metrics import summarize
@@ -32,6 +32,7 @@ class NextItemTask:
         if split.interactions.num_items < 2:
             raise InvalidInputError("there is only 1 item, so there are no negatives; give at least 2 items.")
         check_metric(config.metric, summarize([1], ks=ITEM_CUTOFFS))
+        self._held_out = draw_held_out(split.validation or split.test, config.validation_users, seed=config.seed)
 
     @property
     def num_examples(self) -> int:
@@ -77,8 +78,7 @@ class NextItemTask:
 
     def validate(self) -> dict[str, float] | None:
         """Rank the validation items; if the split has none, rank the test items."""
-        held_out = self._split.validation or self._split.test
-        return summarize(rank_held_out(self._model, self._split.interactions, held_out), ks=ITEM_CUTOFFS)
+        return summarize(rank_held_out(self._model, self._split.interactions, self._held_out), ks=ITEM_CUTOFFS)
 
     def check_alive(self) -> None:
         """Raise a TrainingError if a weight is not finite."""
@@ -110,6 +110,14 @@ class NextItemTask:
         """Return how many positions of these users are trained in a step."""
         most = self._config.positions_per_history
         return int((self._lengths(users) if most is None else self._lengths(users).clamp(max=most)).sum())
+
+
+def draw_held_out(held_out: HeldOut, count: int | None, *, seed: int) -> HeldOut:
+    """Draw the held-out items of `count` users, the same for the same seed; all if there are no more, or for None."""
+    if count is None or count >= len(held_out.users):
+        return held_out
+    rows = torch.randperm(len(held_out.users), generator=Generator().manual_seed(seed))[:count].sort().values  # (n,)
+    return HeldOut(held_out.users[rows], held_out.items[rows], held_out.history_ends[rows])
 
 
 def draw_positions(lengths: Tensor, num_positions: int, generator: Generator) -> Tensor:
