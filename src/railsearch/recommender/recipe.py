@@ -10,7 +10,7 @@ from railsearch.encoders import HSTU, SASRec, SequenceEncoder
 from railsearch.foundation.errors import InvalidInputError
 from railsearch.foundation.inputs import LARGEST_SEED
 from railsearch.foundation.settings import LARGEST_DEPTH, LARGEST_SIZE, Config
-from railsearch.similarity import CosineConfig, MixtureConfig, Similarity, SimilarityConfig, Start, similarity_from
+from railsearch.similarity import CosineConfig, MixtureConfig, Similarity, SimilarityConfig, similarity_from
 from railsearch.training import TrainingConfig
 
 
@@ -106,8 +106,9 @@ def build_encoder(recipe: Recipe, *, num_items: int, seed: int | None) -> Sequen
     kind = SASRec if isinstance(recipe.encoder, SASRecConfig) else HSTU
     normalizes = recipe.encoder.normalizes_output
     if normalizes is None:
-        starts_as_cosine = isinstance(recipe.similarity, MixtureConfig) and recipe.similarity.start is Start.IDENTITY
-        normalizes = not (isinstance(recipe.similarity, CosineConfig) or starts_as_cosine)
+        similarity = recipe.similarity
+        starts_as_cosine = isinstance(similarity, MixtureConfig) and similarity.starts_as_cosine
+        normalizes = not (starts_as_cosine or isinstance(similarity, CosineConfig))
     return kind(num_items=num_items, normalizes_output=normalizes, seed=seed, **settings)
 
 

@@ -75,8 +75,10 @@ class MixtureConfig(GateConfig):
     0.5
     """
 
-    start: Start = Field(
-        default=Start.IDENTITY, description="start as the cosine of the embeddings (identity), or with random components"
+    start: Start | None = Field(
+        default=None,
+        description="identity: start as the cosine of the embeddings; random: with random components. By default "
+        "identity, unless component_dim or a projection is set",
     )
     num_query_components: int = Field(default=8, ge=1, le=LARGEST_SIZE, description="Pq, the user component included")
     num_item_components: int = Field(default=4, ge=1, le=LARGEST_SIZE, description="Px")
@@ -101,11 +103,18 @@ class MixtureConfig(GateConfig):
         default=0.5, ge=0, lt=1, description="share of user component values dropped while training"
     )
 
+    @property
+    def starts_as_cosine(self) -> bool:
+        """Whether the mixture is the cosine of the embeddings before training."""
+        if self.start is None:
+            return self.component_dim is None and self.query_projection is None and self.item_projection is None
+        return self.start is Start.IDENTITY
+
     @model_validator(mode="after")
     def _check_start(self) -> Self:
         for name in ("query_projection", "item_projection"):
             value = getattr(self, name)
-            if self.start is Start.IDENTITY and value not in {None, Projection.RESIDUAL}:
+            if self.starts_as_cosine and value not in {None, Projection.RESIDUAL}:
                 raise InvalidInputError(
                     f"start is 'identity' but {name} is {value.value!r}; omit {name}, or set start to 'random'"
                 )
@@ -114,7 +123,7 @@ class MixtureConfig(GateConfig):
     def arguments(self, *, dim: int) -> dict[str, ConfigValue]:
         """Return the keyword arguments of `MixtureOfLogits` for embeddings of `dim` values."""
         settings = self.model_dump(exclude={"kind", "start"})
-        if self.start is Start.IDENTITY:
+        if self.starts_as_cosine:
             by_start = {"component_dim": dim, "query_projection": "residual", "item_projection": "residual"}
         else:
             by_start = {"component_dim": 32, "query_projection": "swiglu", "item_projection": "linear"}

@@ -73,10 +73,8 @@ class TrainingConfig(LoopConfig):
     positions_per_history: int | None = Field(
         default=None, ge=1, description="positions drawn from each history in each epoch; all by default"
     )
-    validation_users: int | None = Field(
-        default=5000,
-        ge=1,
-        description="users whose items validation ranks, drawn once; without a value, all. The test ranks all users",
+    validation_users: int = Field(
+        default=5000, ge=1, description="most users that validation ranks, drawn once; the test ranks all users"
     )
     user_penalty_weight: float = Field(
         default=0.1, ge=0, description="weight of the l2 penalty on the rows of a user table"

@@ -21,6 +21,8 @@ FROM_THE_RECIPE = {"seed", "dim", "query_dim", "item_dim", "num_items"}
 """Arguments that other sections of a recipe or the data decide."""
 BY_THE_SIMILARITY = {"normalizes_output": None}
 """Settings that a recipe leaves to the similarity unless it states them."""
+BY_THE_START = {"start": None, "component_dim": None, "query_projection": None, "item_projection": None}
+"""Settings of a mixture that depend on its start unless a recipe states them."""
 FROM_THE_ENCODER = {
     "num_query_components", "num_item_components", "component_dim", "query_projection", "item_projection",
     "projection_dim",
@@ -46,8 +48,22 @@ def settings_of(config: type[Config]) -> dict[str, object]:
     ids=lambda kind: kind.__name__,
 )
 def test_recipes_say_what_constructors_say(config: type[Config], build: Callable[..., object]) -> None:
-    by_similarity = {name: value for name, value in BY_THE_SIMILARITY.items() if name in config.model_fields}
-    assert settings_of(config) == {**defaults_of(build), **by_similarity}
+    elsewhere = {**BY_THE_SIMILARITY, **BY_THE_START}
+    by_recipe = {name: value for name, value in elsewhere.items() if name in config.model_fields}
+    assert settings_of(config) == {**defaults_of(build), **by_recipe}
+
+
+def test_a_random_start_has_the_defaults_of_the_constructor() -> None:
+    arguments = MixtureConfig(start="random").arguments(dim=50)
+    built = {name: arguments[name] for name in BY_THE_START if name != "start"}
+    assert built == {name: value for name, value in defaults_of(MixtureOfLogits).items() if name in built}
+
+
+@pytest.mark.parametrize("settings", [{"component_dim": 16}, {"query_projection": "swiglu"}, {"start": "random"}])
+def test_a_mixture_starts_as_a_cosine_unless_its_components_are_described(settings: dict[str, object]) -> None:
+    assert MixtureConfig().starts_as_cosine
+    assert not MixtureConfig(**settings).starts_as_cosine
+    assert MixtureConfig(component_dim=50, start="identity").starts_as_cosine
 
 
 @pytest.mark.parametrize(("config", "build"), [(SASRecConfig, SASRec), (HSTUConfig, HSTU)])
@@ -62,7 +78,7 @@ def test_a_cosine_is_a_dot_product_at_the_temperature_of_the_mixture() -> None:
 
 
 def test_a_text_mixture_is_the_mixture_without_projections() -> None:
-    omitted = FROM_THE_ENCODER | WITHOUT_EFFECT
+    omitted = FROM_THE_ENCODER | WITHOUT_EFFECT | {"start"}
     expected = {name: value for name, value in settings_of(MixtureConfig).items() if name not in omitted}
     found = settings_of(TextMixtureConfig)
     assert found.pop("gate_inputs") == ("pair",)

@@ -112,9 +112,9 @@ class NextItemTask:
         return int((self._lengths(users) if most is None else self._lengths(users).clamp(max=most)).sum())
 
 
-def draw_held_out(held_out: HeldOut, count: int | None, *, seed: int) -> HeldOut:
-    """Draw the held-out items of `count` users, the same for the same seed; all if there are no more, or for None."""
-    if count is None or count >= len(held_out.users):
+def draw_held_out(held_out: HeldOut, count: int, *, seed: int) -> HeldOut:
+    """Draw the held-out items of `count` users, the same ones for the same seed; all if there are no more."""
+    if count >= len(held_out.users):
         return held_out
     rows = torch.randperm(len(held_out.users), generator=Generator().manual_seed(seed))[:count].sort().values  # (n,)
     return HeldOut(held_out.users[rows], held_out.items[rows], held_out.history_ends[rows])
