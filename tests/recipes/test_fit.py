@@ -233,7 +233,9 @@ def test_ready_components() -> None:
     mol.reset_parameters(generator)
     queries, items = torch.randn(20, 2, 4, generator=generator), torch.randn(30, 2, 4, generator=generator)
     pairs = list(itertools.product(range(20), range(2)))
-    report = fit_similarity(mol, queries, items, pairs, epochs=10, learning_rate=0.05, negatives="uniform", num_negatives=8)
+    report = fit_similarity(
+        mol, queries, items, pairs, epochs=10, learning_rate=0.05, negatives="uniform", num_negatives=8
+    )
     assert report.epochs[-1].loss < report.epochs[1].loss
 
 
@@ -373,7 +375,9 @@ def test_nothing_to_train() -> None:
 
 def test_nothing_to_tell_apart(world: World) -> None:
     with pytest.raises(InvalidInputError, match="there is only 1 item"):
-        fit_similarity(small(), world.query_embeddings, world.item_embeddings[:1], [[0, 0], [1, 0]], negatives="uniform")
+        fit_similarity(
+            small(), world.query_embeddings, world.item_embeddings[:1], [[0, 0], [1, 0]], negatives="uniform"
+        )
     with pytest.raises(InvalidInputError, match="all pairs name the same item"):
         fit_similarity(small(), world.query_embeddings, world.item_embeddings, [[0, 3], [1, 3]], negatives="in_batch")
 

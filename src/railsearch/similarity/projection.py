@@ -11,7 +11,7 @@ class Projection(StrEnum):
 
     LINEAR = "linear"
     RESIDUAL = "residual"
-    """The embedding itself plus a linear function of it that starts at zero: every component begins as the embedding."""
+    """The embedding plus a linear function of it that starts at zero: every component begins as the embedding."""
     SWIGLU = "swiglu"
     GEGLU = "geglu"
     READY = "ready"
@@ -66,7 +66,7 @@ def build_projection(
 
 
 def initialize(network: nn.Module, generator: Generator | None) -> None:
-    """Initialize all layers: xavier for Linear, normal(0, 0.02) inside a gated unit, zero for the change of Residual."""
+    """Initialize all layers: xavier for Linear, normal(0, 0.02) inside a gated unit, zero for Residual."""
     for module in network.modules():
         if isinstance(module, nn.Linear):
             nn.init.xavier_uniform_(module.weight, generator=generator)

@@ -54,7 +54,8 @@ class RightPairs:
         """
         keys = queries[:, None] * self._num_items + items  # (E, n)
         places = torch.searchsorted(self._keys, keys).clamp_max(len(self._keys) - 1)  # (E, n)
-        return self._keys[places] == keys
+        is_right: Tensor = self._keys[places] == keys  # (E, n)
+        return is_right
 
 
 def draw_contrast(

@@ -131,7 +131,10 @@ def test_config_takes_numpy_numbers_and_follows_changes() -> None:
         ({"temperature": 0.0}, "temperature is 0.0; give a finite number above 0"),
         ({"temperature": math.nan}, "temperature is nan"),
         ({"gate_dropout": 1.0}, "gate_dropout is 1.0; give a rate of at least 0 and below 1"),
-        ({"query_projection": "swish"}, "query_projection is 'swish'; choose from: linear, residual, swiglu, geglu, ready"),
+        (
+            {"query_projection": "swish"},
+            "query_projection is 'swish'; choose from: linear, residual, swiglu, geglu, ready",
+        ),
         ({"gate_inputs": ["user"]}, "gate_inputs is 'user'; choose from: query, item, pair"),
         ({"gate_inputs": "pair"}, "gate_inputs is 'pair'; give a list, such as"),
         ({"gate_inputs": None}, "gate_inputs is None; give a list"),
