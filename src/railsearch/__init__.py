@@ -2,14 +2,26 @@
 
 The names here are enough for most programs. The rest is in `railsearch.errors`, `railsearch.recipes` (settings of
 models and training), `railsearch.data`, `railsearch.encoders`, `railsearch.models`, `railsearch.similarity` (the
-contract of a similarity), `railsearch.evaluation`, `railsearch.benchmark` and `railsearch.testing`.
+contract of a similarity), `railsearch.baselines`, `railsearch.evaluation`, `railsearch.benchmark` and
+`railsearch.testing`.
 """
 
 import importlib
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from railsearch import benchmark, data, encoders, errors, evaluation, models, recipes, similarity, testing
+    from railsearch import (
+        baselines,
+        benchmark,
+        data,
+        encoders,
+        errors,
+        evaluation,
+        models,
+        recipes,
+        similarity,
+        testing,
+    )
     from railsearch.errors import RailsearchError
     from railsearch.evaluation import evaluate
     from railsearch.folders import load_similarity, save_similarity
@@ -44,6 +56,7 @@ __all__ = [
     "TextRecipe",
     "TextRetriever",
     "TwoPass",
+    "baselines",
     "benchmark",
     "data",
     "encoders",

@@ -16,9 +16,9 @@ LAYERS = {
     "models": 4, "index": 4,
     "training": 5, "evaluation": 5, "benchmark": 5, "testing": 5,
     "recommender": 6, "text_retriever": 6, "demo": 6,
-    "loading": 7, "recipes": 7,
-    "cli": 8,
-    "__main__": 9,
+    "baselines": 7, "loading": 7, "recipes": 7,
+    "cli": 9,
+    "__main__": 10,
 }  # fmt: skip
 MODULES = sorted(path.relative_to(PACKAGE) for path in PACKAGE.rglob("*.py"))
 ROOMS = sorted({module.parts[0] for module in MODULES if len(module.parts) > 1})

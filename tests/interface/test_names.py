@@ -9,7 +9,7 @@ import pytest
 import railsearch
 from railsearch.foundation import errors
 
-MODULES = ["benchmark", "data", "encoders", "errors", "evaluation", "recipes", "similarity", "testing"]
+MODULES = ["baselines", "benchmark", "data", "encoders", "errors", "evaluation", "recipes", "similarity", "testing"]
 
 
 def test_the_top_has_about_25_names() -> None:

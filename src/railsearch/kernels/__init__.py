@@ -3,7 +3,7 @@
 from railsearch.kernels.arithmetic import plain_arithmetic
 from railsearch.kernels.choose import KernelName, choose_kernel, choose_scan, use_kernel
 from railsearch.kernels.contract import NO_ROW, ItemRows, Kernel, Nearest, Roundoff, Scan
-from railsearch.kernels.ranks import best_ranks, target_ranks
+from railsearch.kernels.ranks import best_ranks, ranks_among, target_ranks
 from railsearch.kernels.row_filter import RowFilter
 from railsearch.kernels.selection import RunningBest, pack, select_best
 from railsearch.kernels.sides import compute_item_parts, compute_query_parts
@@ -32,6 +32,7 @@ __all__ = [
     "now",
     "pack",
     "plain_arithmetic",
+    "ranks_among",
     "select_best",
     "stopwatch",
     "target_ranks",

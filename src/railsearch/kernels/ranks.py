@@ -53,18 +53,27 @@ def best_ranks(
     if kernel is None:
         kernel = choose_kernel(similarity, query_parts.components.device)
     ranks = torch.empty(len(query_parts), dtype=torch.int64, device=targets.device)  # (B,)
-    rows = torch.arange(len(item_parts), device=targets.device)  # (N,)
     for first, last in cut(len(query_parts), QUERIES_PER_BLOCK):
         scores = kernel.score(query_parts[first:last], item_parts, 0, len(item_parts))  # (b, N)
         begin, end = torch.searchsorted(owners, owners.new_tensor([first, last])).tolist()
-        own, own_rows = owners[begin:end] - first, targets[begin:end]  # (m,)
-        own_scores = scores[own, own_rows]  # (m,)
-        best = scores.new_full((last - first,), -torch.inf).scatter_reduce(0, own, own_scores, "amax")  # (b,)
-        placed = torch.where(own_scores == best[own], own_rows, len(rows))  # (m,)
-        best_rows = torch.full_like(ranks[first:last], len(rows)).scatter_reduce(0, own, placed, "amin")  # (b,)
-        if row_filter is not None:
-            row_filter.of_queries(first, last).hide(scores, 0)
-        scores[own, own_rows] = -torch.inf
-        is_ahead = (scores > best[:, None]) | ((scores == best[:, None]) & (rows < best_rows[:, None]))  # (b, N)
-        ranks[first:last] = 1 + is_ahead.sum(dim=1)
+        own_filter = None if row_filter is None else row_filter.of_queries(first, last)
+        ranks[first:last] = ranks_among(scores, owners[begin:end] - first, targets[begin:end], row_filter=own_filter)
     return ranks
+
+
+def ranks_among(scores: Tensor, owners: Tensor, targets: Tensor, *, row_filter: RowFilter | None = None) -> Tensor:
+    """Return the rank (B,) of each query's best-placed target by scores (B, N), which are overwritten.
+
+    The m targets are those of `best_ranks`.
+    """
+    num_queries, num_rows = scores.shape
+    own_scores = scores[owners, targets]  # (m,)
+    best = scores.new_full((num_queries,), -torch.inf).scatter_reduce(0, owners, own_scores, "amax")  # (B,)
+    placed = torch.where(own_scores == best[owners], targets, num_rows)  # (m,)
+    best_rows = targets.new_full((num_queries,), num_rows).scatter_reduce(0, owners, placed, "amin")  # (B,)
+    if row_filter is not None:
+        row_filter.hide(scores, 0)
+    scores[owners, targets] = -torch.inf
+    rows = torch.arange(num_rows, device=scores.device)  # (N,)
+    is_ahead = (scores > best[:, None]) | ((scores == best[:, None]) & (rows < best_rows[:, None]))  # (B, N)
+    return 1 + is_ahead.sum(dim=1)

@@ -7,7 +7,6 @@ from torch import Tensor
 
 from railsearch.foundation.errors import NotEnoughItemsError
 from railsearch.foundation.results import NO_ITEM, SearchResult
-from railsearch.index import Index
 from railsearch.index.metadata import RESERVED
 from railsearch.recommender.requests import Requests
 
@@ -30,14 +29,22 @@ def index_columns(items: "DataFrame") -> "DataFrame":
     return items.drop(RESERVED, strict=False)
 
 
-def check_enough(requests: Requests, k: int, ids: Tensor, index: Index, *, filter_viewed: bool) -> None:
-    """Check that every request has k items left in the index, and name the first that does not."""
-    num_items = len(index)
+def check_enough(requests: Requests, k: int, ids: Tensor, present: Tensor, *, filter_viewed: bool) -> None:
+    """Check that every request has k items left, and name the first that does not.
+
+    Args:
+        requests: histories as rows of items.
+        k: the number of items for each request.
+        ids: (N,) id of each row.
+        present: ids of the items that are searched.
+        filter_viewed: items of a history are not left.
+    """
+    num_items = len(present)
     if k > num_items:
         raise NotEnoughItemsError(f"k is {k} but there are {num_items} items; ask for k <= {num_items}.")
     if not filter_viewed:
         return
-    is_there = torch.isin(ids, index.ids)  # (N,)
+    is_there = torch.isin(ids, present)  # (N,)
     for name, items in zip(requests.names, requests.items, strict=True):
         num_left = num_items - int(is_there[torch.unique(items)].sum())
         if num_left < k:

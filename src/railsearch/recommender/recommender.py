@@ -187,7 +187,7 @@ class Recommender:
         requests = self._requests(users, histories, at=at, unknown_items=unknown_items)
         index, ids = self._searched(), index_ids(self.items)
         if not pad:
-            check_enough(requests, k, ids, index, filter_viewed=filter_viewed)
+            check_enough(requests, k, ids, index.ids, filter_viewed=filter_viewed)
         tables = []
         for batch in requests.batches(QUERIES_PER_SEARCH):
             exclude = [ids[items] for items in batch.items] if filter_viewed else None
@@ -321,6 +321,7 @@ class Recommender:
             interactions=self.interactions,
             unknown_items=unknown_items,
             at=at,
+            remedy="recommend popular items with railsearch.baselines.Popularity",
         )
 
     def _encode(self, requests: Requests) -> Tensor:

@@ -55,6 +55,7 @@ class Requests:
         interactions: Interactions | None,
         unknown_items: UnknownItems | str,
         at: int | None,
+        remedy: str | None,
     ) -> "Requests":
         """Check users or histories, and look up their items and users.
 
@@ -66,6 +67,8 @@ class Requests:
             interactions: the histories of `users`.
             unknown_items: how to treat items that the model does not know.
             at: the time of the requests.
+            remedy: advice in the error for a user or a history without known items; None accepts both, as empty
+                histories.
         """
         ignores = as_choice(UnknownItems, unknown_items, name="unknown_items") is UnknownItems.IGNORE
         if (users is None) == (histories is None):
@@ -76,15 +79,15 @@ class Requests:
                     "no histories of users are available (a model folder holds none); pass histories=..., or load the "
                     "model with Recommender.load(path, interactions=...)."
                 )
-            asked = _of_users(users, interactions)
+            asked = _of_users(users, interactions, remedy=remedy)
         elif isinstance(histories, (Interactions, ArrowTable)):
             table = histories if isinstance(histories, Interactions) else Interactions.from_frame(histories)
-            asked = _of_users(table.user_ids, table)
+            asked = _of_users(table.user_ids, table, remedy=remedy)
         else:
             asked = _of_lists(histories)
         if at is not None:
             _check_time(at, has_times=asked.has_times)
-        items, times = _known_events(asked, item_ids, ignores=ignores)
+        items, times = _known_events(asked, item_ids, ignores=ignores, remedy=remedy)
         rows = torch.full((len(items),), NO_USER)  # (B,)
         if user_ids is not None and asked.are_users:
             rows = find_rows(asked.names, user_ids)  # (B,)
@@ -140,16 +143,18 @@ def find_rows(values: "Series", ids: "Series") -> Tensor:
     return torch.from_numpy(rows.set(~is_there, -1).to_numpy(writable=True))
 
 
-def _of_users(users: Iterable[object], interactions: Interactions) -> _Asked:
-    """Return the histories of users by their ids."""
+def _of_users(users: Iterable[object], interactions: Interactions, *, remedy: str | None) -> _Asked:
+    """Return the histories of users by their ids; without a remedy, those of unknown users are empty."""
     names = _as_series(users, "users")
     rows = find_rows(names, interactions.user_ids)  # (B,)
-    if bool((rows < 0).any()):
-        place = int((rows < 0).nonzero()[0])
+    is_known = rows >= 0  # (B,)
+    if remedy is not None and not bool(is_known.all()):
+        place = int((~is_known).nonzero()[0])
         raise InvalidInputError(
-            f"users[{place}] is {names[place]!r}, whose history is unknown; pass it as histories=..."
+            f"users[{place}] is {names[place]!r}, whose history is unknown; pass it as histories=..., or {remedy}."
         )
-    starts, ends = interactions.offsets[rows], interactions.offsets[rows + 1]  # (B,)
+    offsets = interactions.offsets  # (U + 1,)
+    starts, ends = offsets[rows], offsets[rows + is_known]  # (B,)
     places = torch.cat(
         [torch.arange(first, last) for first, last in zip(starts.tolist(), ends.tolist(), strict=True)]
         or [torch.empty(0, dtype=torch.int64)]
@@ -188,8 +193,10 @@ def _of_lists(histories: object) -> _Asked:
     )
 
 
-def _known_events(asked: _Asked, item_ids: "Series", *, ignores: bool) -> tuple[tuple[Tensor, ...], tuple[Tensor, ...]]:
-    """Return rows and times of known items; refuse a history that has no known item."""
+def _known_events(
+    asked: _Asked, item_ids: "Series", *, ignores: bool, remedy: str | None
+) -> tuple[tuple[Tensor, ...], tuple[Tensor, ...]]:
+    """Return rows and times of known items; refuse a history that has no known item, unless there is no remedy."""
     if not asked.lengths:
         raise InvalidInputError("there are no users or histories; give at least one.")
     found = torch.cat([find_rows(piece, item_ids) for piece in asked.items])  # (E,)
@@ -203,11 +210,11 @@ def _known_events(asked: _Asked, item_ids: "Series", *, ignores: bool) -> tuple[
             'remove it, or pass unknown_items="ignore".'
         )
     counts = torch.bincount(owners[is_known], minlength=len(asked.lengths))  # (B,)
-    if not int(counts.min()):
+    if remedy is not None and not int(counts.min()):
         empty = int(counts.argmin())
         raise InvalidInputError(
             f"the history of {asked.names[empty]!r} has no {'known item' if asked.lengths[empty] else 'events'}; "
-            "there is nothing to recommend from: omit it, or recommend popular items."
+            f"there is nothing to recommend from: omit it, or {remedy}."
         )
     return torch.split(found[is_known], counts.tolist()), torch.split(asked.times[is_known], counts.tolist())
 

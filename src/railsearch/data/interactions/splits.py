@@ -2,6 +2,7 @@
 
 from dataclasses import dataclass
 
+import torch
 from torch import Tensor
 
 from railsearch.data.interactions.interactions import Interactions
@@ -31,6 +32,12 @@ class Split:
     def num_train_events(self) -> int:
         """Number of training events."""
         return int((self.train_ends - self.interactions.offsets[:-1]).sum())
+
+    @property
+    def train_rows(self) -> Tensor:
+        """Rows (E,) of the training events among all events, ascending."""
+        events = self.interactions
+        return (torch.arange(len(events)) < self.train_ends[events.users]).nonzero().flatten()
 
 
 def leave_last_out(interactions: Interactions, *, has_validation: bool = True) -> Split:
