@@ -73,9 +73,10 @@ def test_held_out_events_are_not_read() -> None:
     other = Interactions(WORLD.users, items, WORLD.timestamps, None, WORLD.user_ids, WORLD.item_ids, "changed")
     found, expected = ItemKNN.fit(other), ItemKNN.fit(WORLD)
     assert neighbors_of(found) == neighbors_of(expected)
-    assert found.rank_held_out(other, leave_last_out(other).test).tolist() != expected.rank_held_out(
-        WORLD, SPLIT.test
-    ).tolist()
+    assert (
+        found.rank_held_out(other, leave_last_out(other).test).tolist()
+        != expected.rank_held_out(WORLD, SPLIT.test).tolist()
+    )
 
 
 def test_recommends_the_best_unseen_items() -> None:
@@ -104,7 +105,7 @@ def test_errors_come_before_the_work() -> None:
     knn = ItemKNN.fit(SPLIT)
     with pytest.raises(InvalidInputError, match="num_neighbors is 0; ask for num_neighbors >= 1"):
         ItemKNN.fit(SPLIT, num_neighbors=0)
-    with pytest.raises(InvalidInputError, match="shrinkage is -1.0"):
+    with pytest.raises(InvalidInputError, match=r"shrinkage is -1\.0"):
         ItemKNN.fit(SPLIT, shrinkage=-1.0)
     with pytest.raises(InvalidInputError, match="max_length is 0"):
         ItemKNN.fit(SPLIT, max_length=0)

@@ -81,7 +81,7 @@ def test_errors_name_the_values() -> None:
     events = pl.DataFrame({"user": [1, 1, 1], "item": [1, 2, 3]})
     with pytest.raises(InvalidInputError, match="half_life_days is 3 but a table has no times; give recent_share"):
         Popularity.fit(Interactions.from_frame(events, timestamp=None), half_life_days=3)
-    with pytest.raises(InvalidInputError, match="half_life_days is 0.0"):
+    with pytest.raises(InvalidInputError, match=r"half_life_days is 0\.0"):
         Popularity.fit(SPLIT, half_life_days=0)
-    with pytest.raises(InvalidInputError, match="recent_share is 1.5; give a share above 0 and up to 1"):
+    with pytest.raises(InvalidInputError, match=r"recent_share is 1\.5; give a share above 0 and up to 1"):
         Popularity.fit(SPLIT, recent_share=1.5)
