@@ -159,5 +159,4 @@ class ItemKNN:
             interactions=events,
             unknown_items=unknown_items,
             at=None,
-            remedy="recommend popular items with railsearch.baselines.Popularity",
         )

@@ -321,7 +321,6 @@ class Recommender:
             interactions=self.interactions,
             unknown_items=unknown_items,
             at=at,
-            remedy="recommend popular items with railsearch.baselines.Popularity",
         )
 
     def _encode(self, requests: Requests) -> Tensor:

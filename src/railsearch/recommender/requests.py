@@ -21,6 +21,8 @@ if TYPE_CHECKING:
 
 
 HistoriesLike: TypeAlias = Sequence[Sequence[object]] | Mapping[object, Sequence[object]] | Interactions | ArrowTable
+POPULARITY = "recommend popular items with railsearch.baselines.Popularity"
+"""Advice for users without a history."""
 
 
 class UnknownItems(StrEnum):
@@ -55,7 +57,7 @@ class Requests:
         interactions: Interactions | None,
         unknown_items: UnknownItems | str,
         at: int | None,
-        remedy: str | None,
+        remedy: str | None = POPULARITY,
     ) -> "Requests":
         """Check users or histories, and look up their items and users.
 
