@@ -1,7 +1,9 @@
 """One call that opens any folder that railsearch wrote."""
 
 from pathlib import Path
-from typing import TypeAlias, cast
+from typing import cast
+
+from typing_extensions import TypeAliasType
 
 from railsearch.data import Interactions
 from railsearch.encoders import TextEncoder
@@ -11,7 +13,7 @@ from railsearch.recommender import Recommender
 from railsearch.similarity import Similarity
 from railsearch.text_retriever import TextRetriever
 
-Loaded: TypeAlias = Similarity | Recommender | TextRetriever | TextEncoder | Index | Interactions
+Loaded = TypeAliasType("Loaded", Similarity | Recommender | TextRetriever | TextEncoder | Index | Interactions)
 
 
 def load(path: str | Path) -> Loaded:

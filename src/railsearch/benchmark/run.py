@@ -63,7 +63,7 @@ def run_benchmark(
     queries: ArrayLike | QueryParts,
     *,
     k: int = 100,
-    strategies: Sequence[Strategy] = DEFAULT_STRATEGIES,
+    strategies: Sequence[Strategy] | None = None,
     batch_sizes: Sequence[int] = (32, 1),
     repeats: int = 10,
     naive: NaiveBruteForce | None = None,
@@ -79,7 +79,7 @@ def run_benchmark(
         queries: embeddings (B, D), ready components if the similarity takes those, or parts; at least as many as
             the largest batch.
         k: number of items that each search returns.
-        strategies: strategies to measure besides brute force, which always runs first.
+        strategies: strategies to measure besides brute force, which always runs first; by default `DEFAULT_STRATEGIES`.
         batch_sizes: numbers of queries in a search; times by stage are those of the first size.
         repeats: measurements of each strategy and size; every repeat takes the next batch of the queries.
         naive: also measure brute force on raw item embeddings, as research code runs it.
@@ -99,7 +99,7 @@ def run_benchmark(
         else as_embeddings(queries, name="queries", shape=index.similarity.query_shape)
     )
     _check_run(k, len(index), len(checked), batch_sizes, repeats)
-    chosen = _with_brute_force(strategies)
+    chosen = _with_brute_force(DEFAULT_STRATEGIES if strategies is None else strategies)
     _check_strategies(index, checked, k, chosen)
     contenders = [
         _Contender(format_strategy(strategy), partial(index.search, k=k, strategy=strategy)) for strategy in chosen
@@ -151,7 +151,7 @@ def benchmark_shape(
     sharpness: float = DEFAULT_SHARPNESS,
     seed: int = 0,
     k: int = 100,
-    strategies: Sequence[Strategy] = DEFAULT_STRATEGIES,
+    strategies: Sequence[Strategy] | None = None,
     engine: Engine | None = None,
     batch_sizes: Sequence[int] = (32, 1),
     repeats: int = 10,
@@ -166,7 +166,7 @@ def benchmark_shape(
     _check_run(k, SIZES[name].num_items if num_items is None else num_items, num_queries, batch_sizes, repeats)
     trial = make_shape(name, num_items=k, num_queries=1, sharpness=sharpness, seed=seed)
     trial_index = Index.build(trial.similarity, trial.item_embeddings, engine=engine)
-    _check_strategies(trial_index, trial.query_components, k, strategies)
+    _check_strategies(trial_index, trial.query_components, k, DEFAULT_STRATEGIES if strategies is None else strategies)
     shape = make_shape(name, num_items=num_items, num_queries=num_queries, sharpness=sharpness, seed=seed)
     return run_benchmark(
         Index.build(shape.similarity, shape.item_embeddings, engine=engine),

@@ -6,12 +6,13 @@ import warnings
 from collections.abc import Sequence
 from enum import StrEnum
 from pathlib import Path
-from typing import Protocol, TypeAlias, TypeVar, runtime_checkable
+from typing import Protocol, TypeVar, runtime_checkable
 
 import numpy as np
 import numpy.typing as npt
 import torch
 from torch import Tensor
+from typing_extensions import TypeAliasType
 
 from railsearch.foundation.errors import InvalidInputError
 
@@ -27,7 +28,8 @@ class ArrowTable(Protocol):
         ...
 
 
-ArrayLike: TypeAlias = Tensor | npt.ArrayLike
+ArrayLike = TypeAliasType("ArrayLike", Tensor | npt.ArrayLike)
+"""A tensor, or anything that numpy makes an array of; an alias object, so that help() prints its name alone."""
 
 LARGEST_VALUE = 1e6
 """Embeddings are usually near 1. Beyond this, squares of squares no longer fit into fp32, and scores turn to noise."""

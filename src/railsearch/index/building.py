@@ -3,10 +3,10 @@
 import copy
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
-from typing import TypeAlias
 
 import torch
 from torch import Tensor
+from typing_extensions import TypeAliasType
 
 from railsearch.foundation.errors import FingerprintError, InvalidInputError
 from railsearch.foundation.inputs import LARGEST_INTEGER, ArrayLike, ArrowTable, as_embeddings, as_ids, check_finite
@@ -24,7 +24,9 @@ SEGMENT_BYTES = 2**28
 SMALLEST_FACTOR = 1e-18
 """The product of two smaller values underflows in fp32."""
 
-Items: TypeAlias = "ArrayLike | ItemParts | ItemBatch | ItemBatches | Iterator[ItemBatch] | Sequence[ItemBatch]"
+Items = TypeAliasType(
+    "Items", "ArrayLike | ItemParts | ItemBatch | ItemBatches | Iterator[ItemBatch] | Sequence[ItemBatch]"
+)
 
 
 @dataclass(frozen=True, slots=True, eq=False)

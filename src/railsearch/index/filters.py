@@ -2,11 +2,12 @@
 
 from collections.abc import Sequence
 from collections.abc import Set as AbstractSet
-from typing import TYPE_CHECKING, TypeAlias
+from typing import TYPE_CHECKING
 
 import numpy as np
 import torch
 from torch import Tensor
+from typing_extensions import TypeAliasType
 
 from railsearch.foundation.errors import InvalidInputError, NotEnoughItemsError
 from railsearch.foundation.inputs import ArrayLike, as_id_lists, as_integers, is_mask
@@ -17,8 +18,8 @@ from railsearch.kernels import RowFilter
 if TYPE_CHECKING:
     from polars import Expr
 
-Exclude: TypeAlias = ArrayLike | Sequence[object] | None
-Allow: TypeAlias = "ArrayLike | AbstractSet[int] | str | Expr | None"
+Exclude = TypeAliasType("Exclude", ArrayLike | Sequence[object] | None)
+Allow = TypeAliasType("Allow", "ArrayLike | AbstractSet[int] | str | Expr | None")
 
 
 def make_filter(

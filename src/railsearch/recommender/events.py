@@ -1,7 +1,9 @@
 """Interactions in any form that a recommender takes: tables, prepared folders and splits."""
 
 from pathlib import Path
-from typing import TYPE_CHECKING, TypeAlias
+from typing import TYPE_CHECKING
+
+from typing_extensions import TypeAliasType
 
 from railsearch.data import Interactions, Split, leave_last_out, read_prepared
 from railsearch.foundation.errors import InvalidInputError
@@ -11,7 +13,7 @@ from railsearch.recommender.requests import find_rows
 if TYPE_CHECKING:
     from polars import Series
 
-InteractionsLike: TypeAlias = Interactions | ArrowTable
+InteractionsLike = TypeAliasType("InteractionsLike", Interactions | ArrowTable)
 
 
 def as_interactions(given: InteractionsLike) -> Interactions:

@@ -4,11 +4,12 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
 from itertools import chain, groupby, islice
-from typing import TYPE_CHECKING, TypeAlias
+from typing import TYPE_CHECKING
 
 import numpy as np
 import torch
 from torch import Tensor
+from typing_extensions import TypeAliasType
 
 from railsearch.data import Interactions
 from railsearch.encoders import Histories
@@ -20,7 +21,9 @@ if TYPE_CHECKING:
     from polars import Series
 
 
-HistoriesLike: TypeAlias = Sequence[Sequence[object]] | Mapping[object, Sequence[object]] | Interactions | ArrowTable
+HistoriesLike = TypeAliasType(
+    "HistoriesLike", Sequence[Sequence[object]] | Mapping[object, Sequence[object]] | Interactions | ArrowTable
+)
 POPULARITY = "recommend popular items with railsearch.baselines.Popularity"
 """Advice for users without a history."""
 

@@ -1,7 +1,8 @@
 """Passages to index: ids and texts from several forms, encoded batch by batch."""
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from typing import TypeAlias
+
+from typing_extensions import TypeAliasType
 
 from railsearch.data import QuestionPassages
 from railsearch.foundation.errors import InvalidInputError
@@ -11,7 +12,7 @@ from railsearch.models import TextModel
 PASSAGES_PER_BATCH = 2048
 """Passages whose components are in memory at once while an index is built."""
 
-PassagesLike: TypeAlias = Sequence[str] | Mapping[str, str] | QuestionPassages
+PassagesLike = TypeAliasType("PassagesLike", Sequence[str] | Mapping[str, str] | QuestionPassages)
 
 
 def ids_and_texts(passages: PassagesLike) -> tuple[Sequence[str], Sequence[str]]:

@@ -3,9 +3,10 @@
 import copy
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Self, TypeAlias
+from typing import Self
 
 from torch import Tensor
+from typing_extensions import TypeAliasType
 
 from railsearch.data import PairsLike, QuestionPassages, read_passages
 from railsearch.encoders.text.tokens import check_texts
@@ -27,7 +28,7 @@ from railsearch.text_retriever.recipe import TextRecipe, build_text_model, read_
 from railsearch.training import FitReport
 from railsearch.training.processes import Processes
 
-QuestionsLike: TypeAlias = QuestionPassages | PairsLike
+QuestionsLike = TypeAliasType("QuestionsLike", QuestionPassages | PairsLike)
 
 
 class TextRetriever:

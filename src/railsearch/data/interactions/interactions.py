@@ -3,10 +3,11 @@
 import logging
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, TypeAlias
+from typing import TYPE_CHECKING
 
 import torch
 from torch import Tensor
+from typing_extensions import TypeAliasType
 
 from railsearch.data.interactions.columns import Times, TimeUnit, read_ids, read_ratings, read_times, rows_of, why_not
 from railsearch.foundation.errors import InvalidInputError
@@ -17,7 +18,7 @@ if TYPE_CHECKING:
 
 logger = logging.getLogger(__name__)
 
-Catalogue: TypeAlias = ArrowTable | Iterable[int] | Iterable[str]
+Catalogue = TypeAliasType("Catalogue", ArrowTable | Iterable[int] | Iterable[str])
 SHOWN_ROWS = 5
 """Number of bad rows that an error shows."""
 

@@ -4,11 +4,11 @@ import logging
 from array import array
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import TypeAlias
 
 import numpy as np
 import torch
 from torch import Tensor
+from typing_extensions import TypeAliasType
 
 from railsearch.foundation.errors import InvalidInputError
 from railsearch.foundation.inputs import ArrayLike, ArrowTable, as_integers
@@ -18,7 +18,7 @@ logger = logging.getLogger(__name__)
 QUESTION, PASSAGE = "question", "passage"
 SHOWN_CHARACTERS = 40
 
-PairsLike: TypeAlias = Iterable[tuple[str, str]] | ArrowTable
+PairsLike = TypeAliasType("PairsLike", Iterable[tuple[str, str]] | ArrowTable)
 """Questions, each with a passage that is right for it; or a table with these two columns."""
 
 
