@@ -45,6 +45,14 @@ def train(
         Path | None,
         typer.Option(help="Folder of the run.", show_default="runs/, then the recipe's folder and name"),
     ] = None,
+    start: Annotated[
+        Path | None,
+        typer.Option(
+            "--from",
+            help="A model folder to start from, such as one with a cosine that a mixture continues. It is not changed.",
+            show_default=False,
+        ),
+    ] = None,
     allow_download: Annotated[
         bool, typer.Option("--allow-download", help="Download a language model by its name from the Hugging Face Hub.")
     ] = False,
@@ -54,6 +62,9 @@ def train(
 
     The run folder contains checkpoints, log.jsonl with one line for each epoch, and at the end model/, which
     `Recommender.load` or `TextRetriever.load` reads. A recipe whose encoder has kind "text" trains a text retriever.
+
+    With --from, training starts with the weights of another model, and the start is kept if no epoch is better: train
+    a cosine first, then continue it as a mixture.
 
     Run the same command again to resume an interrupted run, or with more epochs to continue a finished one. To train
     with several processes, use torchrun: torchrun --nproc-per-node 2 -m railsearch train ...
@@ -65,9 +76,11 @@ def train(
     chosen = read_recipe(recipe, changes or [])
     with joined_processes() as processes:
         fitted = (
-            _train_text(chosen, data, folder, processes, as_json, allow_download=allow_download)
+            _train_text(
+                chosen, data, folder, start, processes=processes, as_json=as_json, allow_download=allow_download
+            )
             if isinstance(chosen, TextRecipe)
-            else _train_recommender(chosen, data, folder, processes, as_json)
+            else _train_recommender(chosen, data, folder, start, processes=processes, as_json=as_json)
         )
         is_first = processes.is_first
     if not is_first:
@@ -85,11 +98,12 @@ def train(
 
 
 def _train_recommender(
-    recipe: Recipe, data: Path | None, folder: Path, processes: Processes, as_json: bool
+    recipe: Recipe, data: Path | None, folder: Path, start: Path | None, *, processes: Processes, as_json: bool
 ) -> Recommender:
     return Recommender.fit(
         read_interactions_of(recipe, data),
         recipe,
+        start=None if start is None else Recommender.load(start),
         folder=folder,
         save_to=folder / "model",
         overwrite=True,
@@ -99,11 +113,19 @@ def _train_recommender(
 
 
 def _train_text(
-    recipe: TextRecipe, data: Path | None, folder: Path, processes: Processes, as_json: bool, *, allow_download: bool
+    recipe: TextRecipe,
+    data: Path | None,
+    folder: Path,
+    start: Path | None,
+    *,
+    processes: Processes,
+    as_json: bool,
+    allow_download: bool,
 ) -> TextRetriever:
     return TextRetriever.fit(
         read_training_data(recipe, data),
         recipe,
+        start=None if start is None else TextRetriever.load(start),
         folder=folder,
         save_to=folder / "model",
         overwrite=True,

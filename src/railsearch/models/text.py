@@ -1,5 +1,6 @@
 """The text model: a text encoder turns questions and passages into components, and a similarity compares them."""
 
+import math
 from collections.abc import Sequence
 
 from torch import Tensor, nn
@@ -16,13 +17,16 @@ class TextModel(nn.Module):
     def __init__(self, *, encoder: TextEncoder, similarity: Similarity) -> None:
         super().__init__()
         assert isinstance(similarity, nn.Module)
-        given = (encoder.num_query_components, encoder.num_item_components, encoder.dim)
-        wanted = (similarity.num_query_components, similarity.num_item_components, similarity.component_dim)
-        if given != wanted:
-            raise InvalidInputError(
-                f"the encoder returns {given[0]} query and {given[1]} passage components of {given[2]} values but the "
-                f"similarity takes {wanted[0]} and {wanted[1]} of {wanted[2]}; use the same numbers for both."
-            )
+        sides = (
+            ("query", encoder.num_query_components, similarity.query_shape),
+            ("passage", encoder.num_item_components, similarity.item_shape),
+        )
+        for side, count, shape in sides:
+            if math.prod(shape) != count * encoder.dim:
+                raise InvalidInputError(
+                    f"the encoder returns {count} {side} components of {encoder.dim} values but the similarity takes "
+                    f"{side} inputs of shape {shape}; use the same numbers for both."
+                )
         self.encoder = encoder
         self.similarity: Similarity = similarity
 

@@ -1,6 +1,8 @@
 """The training run of a recommender: the model of a recipe, trained on a split."""
 
+from dataclasses import dataclass
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import xxhash
 
@@ -8,23 +10,50 @@ from railsearch.data import Split
 from railsearch.foundation.errors import InvalidInputError
 from railsearch.models import SequentialModel
 from railsearch.recommender.recipe import Recipe, build_encoder, build_similarity
+from railsearch.recommender.warm_start import copy_weights
 from railsearch.training import FitReport
 from railsearch.training.loop import train
 from railsearch.training.processes import Processes
 from railsearch.training.tasks.histories import NextItemTask
 
+if TYPE_CHECKING:
+    from polars import Series
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class TrainedModel:
+    """A trained model to start from, the ids of its items, and its fingerprint."""
+
+    model: SequentialModel
+    item_ids: "Series"
+    fingerprint: str
+
 
 def train_model(
-    recipe: Recipe, split: Split, *, folder: Path | None, processes: Processes, show_progress: bool | None
+    recipe: Recipe,
+    split: Split,
+    *,
+    start: TrainedModel | None,
+    folder: Path | None,
+    processes: Processes,
+    show_progress: bool | None,
 ) -> tuple[SequentialModel, FitReport]:
-    """Build the model of a recipe and train it on a split; return it with the weights of the best epoch."""
+    """Build the model of a recipe and train it on a split; return it with the weights of the best epoch.
+
+    With a start, the weights begin as those of a trained model, and the start is validated as epoch 0.
+    """
     model = _build(recipe, num_items=split.interactions.num_items)
+    about = describe_run(recipe, split)
+    if start is not None:
+        copy_weights(model, split.interactions.item_ids, start.model, start.item_ids)
+        about["start"] = start.fingerprint
     report = train(
         NextItemTask(model, split, recipe.training),
         recipe.training,
         folder=folder,
-        about=describe_run(recipe, split),
+        about=about,
         processes=processes,
+        validates_start=start is not None,
         unit="users",
         show_progress=show_progress,
     )

@@ -17,7 +17,7 @@ from railsearch.models import SequentialModel
 from railsearch.recommender.answers import check_enough, index_columns, index_ids, to_table
 from railsearch.recommender.card import describe_recommender
 from railsearch.recommender.events import InteractionsLike, as_interactions, as_split, check_items
-from railsearch.recommender.fitting import train_model
+from railsearch.recommender.fitting import TrainedModel, train_model
 from railsearch.recommender.folder import (
     FORMAT,
     SavedRecommender,
@@ -84,6 +84,7 @@ class Recommender:
         recipe: Recipe | None = None,
         *,
         split: Split | None = None,
+        start: "Recommender | None" = None,
         folder: str | Path | None = None,
         save_to: str | Path | None = None,
         overwrite: bool = False,
@@ -97,6 +98,8 @@ class Recommender:
             recipe: settings of the model and of training; by default SASRec with a Mixture of Logits.
             split: the events to train on and to hold out; by default as the recipe states: each user's last item for
                 the test, and the one before it to pick the epoch.
+            start: a recommender whose weights training starts with, such as one with a cosine that a mixture continues;
+                it is not changed. Items that it does not know start with random weights.
             folder: folder for checkpoints and the log; an interrupted run in it continues.
             save_to: save the model there when training is done; checked before training starts.
             overwrite: replace a recommender that is in `save_to`.
@@ -115,6 +118,7 @@ class Recommender:
         model, report = train_model(
             recipe,
             split,
+            start=None if start is None else TrainedModel(start.model, start.items["item"], start.fingerprint),
             folder=None if folder is None else as_path(folder),
             processes=processes,
             show_progress=show_progress,

@@ -1,6 +1,7 @@
 """The gate: the weight of each component pair for one query and one item (pi of equation 1)."""
 
 from collections import OrderedDict
+from collections.abc import Collection
 from enum import StrEnum
 
 import torch
@@ -8,6 +9,7 @@ import torch.nn.functional as F  # noqa: N812
 from torch import Tensor, nn
 
 from railsearch.foundation.errors import InvalidInputError
+from railsearch.foundation.inputs import as_choice
 
 DROPPED = -1e4
 """A logit whose weight is zero beside any other; the logits of a gate are far above it."""
@@ -105,3 +107,10 @@ def drop(logits: Tensor, is_dropped: Tensor) -> Tensor:
     weight.
     """
     return logits.masked_fill_(is_dropped, DROPPED)
+
+
+def as_gate_inputs(names: Collection[GateInput | str]) -> frozenset[GateInput]:
+    """Check the inputs of a gate."""
+    if isinstance(names, str) or not isinstance(names, Collection):
+        raise InvalidInputError(f"gate_inputs is {names!r}; give a list, such as ['query', 'item', 'pair'].")
+    return frozenset(as_choice(GateInput, name, name="gate_inputs") for name in names)

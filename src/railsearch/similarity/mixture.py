@@ -21,7 +21,7 @@ from railsearch.foundation.inputs import (
 from railsearch.similarity.contract import ConfigValue
 from railsearch.similarity.fingerprints import remembered_fingerprint
 from railsearch.similarity.fused import fused_mixture
-from railsearch.similarity.gate import Gate, GateActivation, GateInput
+from railsearch.similarity.gate import Gate, GateActivation, GateInput, as_gate_inputs
 from railsearch.similarity.parts import (
     IN_TRAINING,
     Comparison,
@@ -31,7 +31,7 @@ from railsearch.similarity.parts import (
     best_pairs,
     own_pairs,
 )
-from railsearch.similarity.projection import Projection, build_projection, initialize
+from railsearch.similarity.projection import Projection, build_projection, initialize, input_shape
 from railsearch.similarity.user_table import NO_USER, UserTable
 
 MOST_PAIRS = 2**14
@@ -117,15 +117,15 @@ class MixtureOfLogits(nn.Module):
         self.query_projection = as_choice(Projection, query_projection, name="query_projection")
         self.item_projection = as_choice(Projection, item_projection, name="item_projection")
         self.projection_dim = check_count(projection_dim, name="projection_dim")
-        self.query_shape = _input_shape(
+        self.query_shape = input_shape(
             "query", self.query_projection, query_dim, (self.num_projected, self.component_dim)
         )
-        self.item_shape = _input_shape(
+        self.item_shape = input_shape(
             "item", self.item_projection, item_dim, (self.num_item_components, self.component_dim)
         )
         self.item_dropout = check_share(item_dropout, name="item_dropout")
         self.user_dropout = check_share(user_dropout, name="user_dropout")
-        self.gate_inputs = _gate_inputs(gate_inputs)
+        self.gate_inputs = as_gate_inputs(gate_inputs)
         self.gate_dim = check_count(gate_dim, name="gate_dim")
         if gate_activation is None:
             is_pair_alone = self.gate_inputs == {GateInput.PAIR}
@@ -346,22 +346,3 @@ class MixtureOfLogits(nn.Module):
         gate_weights = self.gate(component_scores, by_query, item_gate)  # (B, N, P)
         scores = torch.linalg.vecdot(gate_weights, component_scores)  # (B, N)
         return Comparison(scores, component_scores, gate_weights)
-
-
-def _input_shape(side: str, projection: Projection, dim: int | None, ready_shape: tuple[int, int]) -> tuple[int, ...]:
-    """Return the shape of one row of a side's input: (D,) for an embedding, (components, d) if they are ready."""
-    if projection is Projection.READY:
-        return ready_shape
-    count = check_count(dim, name=f"{side}_dim")
-    if projection is Projection.RESIDUAL and count != ready_shape[1]:
-        raise InvalidInputError(
-            f"{side}_projection is 'residual' but {side}_dim is {count} and component_dim is {ready_shape[1]}; a "
-            "component that starts as the embedding has its size: use one number for both."
-        )
-    return (count,)
-
-
-def _gate_inputs(names: Collection[GateInput | str]) -> frozenset[GateInput]:
-    if isinstance(names, str) or not isinstance(names, Collection):
-        raise InvalidInputError(f"gate_inputs is {names!r}; give a list, such as ['query', 'item', 'pair'].")
-    return frozenset(as_choice(GateInput, name, name="gate_inputs") for name in names)

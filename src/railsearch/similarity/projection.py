@@ -5,6 +5,9 @@ from enum import StrEnum
 
 from torch import Generator, Tensor, nn
 
+from railsearch.foundation.errors import InvalidInputError
+from railsearch.foundation.inputs import check_count
+
 
 class Projection(StrEnum):
     """The network that computes components from the input of a side."""
@@ -77,3 +80,16 @@ def initialize(network: nn.Module, generator: Generator | None) -> None:
             nn.init.normal_(module.hidden.weight, std=0.02, generator=generator)
         elif isinstance(module, Residual):
             nn.init.zeros_(module.change.weight)
+
+
+def input_shape(side: str, projection: Projection, dim: int | None, ready_shape: tuple[int, int]) -> tuple[int, ...]:
+    """Return the shape of one row of a side's input: (D,) for an embedding, (components, d) if they are ready."""
+    if projection is Projection.READY:
+        return ready_shape
+    count = check_count(dim, name=f"{side}_dim")
+    if projection is Projection.RESIDUAL and count != ready_shape[1]:
+        raise InvalidInputError(
+            f"{side}_projection is 'residual' but {side}_dim is {count} and component_dim is {ready_shape[1]}; a "
+            "component that starts as the embedding has its size: use one number for both."
+        )
+    return (count,)

@@ -44,6 +44,7 @@ def train_model(
         folder=folder,
         about={**describe_run(recipe, data), "first weights": first_weights},
         processes=processes,
+        validates_start=True,
         rate_factors=dict.fromkeys(model.new_names(), factor),
         unit="pairs",
         show_progress=show_progress,

@@ -1,5 +1,6 @@
 """The recipe of a text retriever: data, encoder, similarity and training, readable as a TOML file."""
 
+import copy
 from pathlib import Path
 from typing import Annotated, Self, TypeAlias
 
@@ -10,10 +11,12 @@ from railsearch.data import PassageLayout, QuestionPassages, add_generated, read
 from railsearch.encoders import TextEncoder, TextEncoderConfig
 from railsearch.foundation.errors import InvalidInputError
 from railsearch.foundation.inputs import LARGEST_SEED
-from railsearch.foundation.settings import Config
+from railsearch.foundation.settings import LARGEST_SIZE, Config
 from railsearch.models import TextModel
 from railsearch.similarity import (
+    ConfigValue,
     CosineConfig,
+    DotProduct,
     GateConfig,
     GateInput,
     MixtureOfLogits,
@@ -23,6 +26,7 @@ from railsearch.similarity import (
     similarity_from,
     similarity_tag,
 )
+from railsearch.similarity.registry import build_similarity
 from railsearch.training import TextTrainingConfig
 
 
@@ -48,11 +52,20 @@ class TextDataConfig(Config):
 
 
 class TextMixtureConfig(GateConfig):
-    """Mixture of Logits over the components of the encoder; by default its gate uses only their scores.
+    """Mixture of Logits over texts; by default its gate uses only the scores of component pairs.
+
+    If the encoder returns one embedding for each text, the mixture starts as the cosine of these embeddings and learns
+    its own components from them (`MixtureOfLogits.around`). If the encoder returns several components, the mixture
+    compares these.
 
     >>> TextMixtureConfig().temperature
     0.05
     """
+
+    num_query_components: int = Field(
+        default=4, ge=1, le=LARGEST_SIZE, description="Pq, if the encoder returns one embedding for each text"
+    )
+    num_item_components: int = Field(default=4, ge=1, le=LARGEST_SIZE, description="Px, likewise")
 
     gate_inputs: tuple[GateInput, ...] = Field(
         default=(GateInput.PAIR,), description="inputs of the gate, any of query, item, pair; none makes it uniform"
@@ -79,6 +92,19 @@ class TextRecipe(Config):
     encoder: TextEncoderConfig
     similarity: TextSimilarityConfig = TextMixtureConfig()
     training: TextTrainingConfig = TextTrainingConfig()
+
+    @property
+    def derives_components(self) -> bool:
+        """Whether the similarity is a mixture that makes its own components from one embedding for each text."""
+        counts = (self.encoder.num_query_components, self.encoder.num_item_components)
+        return counts == (1, 1) and isinstance(self.similarity, TextMixtureConfig)
+
+    @property
+    def num_components(self) -> tuple[int, int]:
+        """The components of a query and of a passage that are compared."""
+        counts = self.similarity if self.derives_components else self.encoder
+        assert isinstance(counts, TextMixtureConfig | TextEncoderConfig)
+        return counts.num_query_components, counts.num_item_components
 
     @model_validator(mode="after")
     def _check_components(self) -> Self:
@@ -120,21 +146,43 @@ def build_text_model(recipe: TextRecipe, *, allow_download: bool = False) -> Tex
     return TextModel(encoder=encoder, similarity=build_text_similarity(recipe, dim=encoder.dim))
 
 
+def continue_model(start: TextModel, recipe: TextRecipe) -> TextModel:
+    """Return a copy of a trained model to train further; after a cosine, the similarity is the recipe's mixture."""
+    model = copy.deepcopy(start)
+    if recipe.derives_components and isinstance(start.similarity, DotProduct):
+        similarity = build_text_similarity(recipe, dim=model.encoder.dim)
+        return TextModel(encoder=model.encoder, similarity=similarity).train(False)
+    return model
+
+
 def build_text_similarity(recipe: TextRecipe, *, dim: int) -> Similarity:
-    """Build the similarity that a recipe describes, for components of `dim` values."""
-    similarity = similarity_from(
-        recipe.similarity,
-        {
-            "dim": dim,
-            "component_dim": dim,
-            "num_query_components": recipe.encoder.num_query_components,
-            "num_item_components": recipe.encoder.num_item_components,
-            "query_projection": Projection.READY,
-            "item_projection": Projection.READY,
-            "seed": (recipe.encoder.seed + 1) % LARGEST_SEED,
-        },
-    )
-    if isinstance(similarity, MixtureOfLogits) and similarity.gate.pair is not None:
+    """Build the similarity that a recipe describes, for embeddings or components of `dim` values."""
+    config, encoder = recipe.similarity, recipe.encoder
+    given: dict[str, ConfigValue] = {
+        "dim": dim,
+        "component_dim": dim,
+        "num_query_components": encoder.num_query_components,
+        "num_item_components": encoder.num_item_components,
+        "query_projection": Projection.READY.value,
+        "item_projection": Projection.READY.value,
+        "seed": (encoder.seed + 1) % LARGEST_SEED,
+    }
+    if not isinstance(config, TextMixtureConfig):
+        return similarity_from(config, given)
+    settings = config.model_dump(exclude={"kind", "num_query_components", "num_item_components"})
+    if recipe.derives_components:
+        own: dict[str, ConfigValue] = {
+            "num_query_components": config.num_query_components,
+            "num_item_components": config.num_item_components,
+            "query_dim": dim,
+            "item_dim": dim,
+            "query_projection": Projection.RESIDUAL.value,
+            "item_projection": Projection.RESIDUAL.value,
+        }
+        return build_similarity(config.kind, {**settings, **own}, given)
+    similarity = build_similarity(config.kind, settings, given)
+    assert isinstance(similarity, MixtureOfLogits)
+    if similarity.gate.pair is not None:
         last = similarity.gate.pair.output
         assert isinstance(last, nn.Linear)
         # All pairs count the same at first: random weights on scores as large as 1 / T would choose one pair

@@ -1,6 +1,5 @@
 """TextRetriever: from questions and passages to answers with a certificate, as one object that can be saved."""
 
-import copy
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Self
@@ -24,7 +23,7 @@ from railsearch.text_retriever.card import describe_retriever, questions_digest
 from railsearch.text_retriever.fitting import train_model
 from railsearch.text_retriever.folder import FORMAT, SavedRetriever, read_retriever, write_retriever
 from railsearch.text_retriever.passages import PassagesLike, encoded_batches, ids_and_texts
-from railsearch.text_retriever.recipe import TextRecipe, build_text_model, read_split_data
+from railsearch.text_retriever.recipe import TextRecipe, build_text_model, continue_model, read_split_data
 from railsearch.training import FitReport
 from railsearch.training.processes import Processes
 
@@ -65,7 +64,7 @@ class TextRetriever:
 
     def __repr__(self) -> str:
         encoder, similarity = self.recipe.encoder, self.recipe.similarity
-        counts = f"{encoder.num_query_components} x {encoder.num_item_components} components"
+        counts = "{} x {} components".format(*self.recipe.num_components)
         return f"TextRetriever({encoder.base} with {similarity.kind}, {counts})"
 
     @classmethod
@@ -87,7 +86,8 @@ class TextRetriever:
         Args:
             pairs: (question, passage) pairs, a table with these two columns, or `QuestionPassages`.
             recipe: settings of the model and of training.
-            start: a retriever whose model is trained further, in place of the recipe's base; it is not changed.
+            start: a retriever whose model is trained further, in place of the recipe's base; it is not changed. A
+                mixture over one embedding for each text can follow a cosine: it starts as that cosine.
             folder: folder for checkpoints and the log; an interrupted run in it continues.
             save_to: save the model there when training is done; checked before training starts.
             overwrite: replace a text retriever that is in `save_to`.
@@ -100,7 +100,7 @@ class TextRetriever:
         data = pairs if isinstance(pairs, QuestionPassages) else QuestionPassages.from_pairs(pairs)
         retriever = cls(recipe, allow_download=allow_download)
         if start is not None:
-            retriever._model = copy.deepcopy(start.model)
+            retriever._model = continue_model(start.model, recipe)
         processes = processes or Processes()
         retriever.report, num_ranked = train_model(
             retriever.model,

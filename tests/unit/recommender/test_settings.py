@@ -81,6 +81,9 @@ def test_a_text_mixture_is_the_mixture_without_projections() -> None:
     omitted = FROM_THE_ENCODER | WITHOUT_EFFECT | {"start"}
     expected = {name: value for name, value in settings_of(MixtureConfig).items() if name not in omitted}
     found = settings_of(TextMixtureConfig)
+    around = defaults_of(MixtureOfLogits.around)  # for an encoder that returns one embedding for each text
+    for name in ("num_query_components", "num_item_components"):
+        assert found.pop(name) == around[name]
     assert found.pop("gate_inputs") == ("pair",)
     del expected["gate_inputs"]
     assert found == expected

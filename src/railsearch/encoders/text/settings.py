@@ -40,8 +40,10 @@ class TokenPlace(StrEnum):
 class TextEncoderConfig(Config):
     """Settings of a text encoder: a pretrained language model, and how its outputs become components.
 
-    >>> TextEncoderConfig(base="models/minilm").num_query_components
-    4
+    >>> TextEncoderConfig(base="models/minilm").pooling.value
+    'mean'
+    >>> TextEncoderConfig(base="models/minilm", num_query_components=4, num_item_components=4).pooling.value
+    'tokens'
     """
 
     kind: Literal["text"] = "text"
@@ -51,12 +53,14 @@ class TextEncoderConfig(Config):
         "installed Python package; or a name on the Hugging Face Hub. Only safetensors are read, and no code from the "
         "folder is run",
     )
-    num_query_components: int = Field(default=4, ge=1, le=LARGEST_SIZE, description="Pq, components of a query")
-    num_item_components: int = Field(default=4, ge=1, le=LARGEST_SIZE, description="Px, components of a passage")
+    num_query_components: int = Field(
+        default=1, ge=1, le=LARGEST_SIZE, description="components that the encoder returns for a query"
+    )
+    num_item_components: int = Field(default=1, ge=1, le=LARGEST_SIZE, description="the same for a passage")
     pooling: Pooling = Field(
-        default=Pooling.TOKENS,
+        default=Pooling.MEAN,
         description="tokens: one component for each aggregation token; parameterised: learned weights over positions; "
-        "mean: one component",
+        "mean: one component. By default mean if both sides have one component, else tokens",
     )
     token_place: TokenPlace | None = Field(
         default=None,
@@ -85,6 +89,14 @@ class TextEncoderConfig(Config):
     def max_length(self, side: Side) -> int:
         """Return how many tokens a text of this side has at most; special and aggregation tokens count."""
         return self.max_query_length if side is Side.QUERY else self.max_passage_length
+
+    @model_validator(mode="before")
+    @classmethod
+    def _choose_pooling(cls, given: object) -> object:
+        if not isinstance(given, dict) or "pooling" in given:
+            return given
+        is_single = all(given.get(name, 1) == 1 for name in ("num_query_components", "num_item_components"))
+        return given if is_single else {**given, "pooling": Pooling.TOKENS}
 
     @model_validator(mode="after")
     def _check_pooling(self) -> Self:

@@ -1,0 +1,79 @@
+"""A warm start: training continues with the weights of a trained recommender, such as one with a cosine."""
+
+from typing import TYPE_CHECKING
+
+import torch
+
+from railsearch.foundation.errors import InvalidInputError
+from railsearch.models import SequentialModel
+from railsearch.recommender.requests import find_rows
+from railsearch.similarity import DotProduct, MixtureOfLogits, Similarity
+from railsearch.similarity.projection import Projection
+
+if TYPE_CHECKING:
+    from polars import Series
+
+FREE = {"num_items", "dropout"}
+"""Settings of an encoder that a warm start may change: neither is the size of a copied weight."""
+ITEM_TABLE = "item_table.weight"
+
+
+@torch.no_grad()
+def copy_weights(model: SequentialModel, item_ids: "Series", start: SequentialModel, start_ids: "Series") -> None:
+    """Copy the weights of a trained model into a new one; items that the trained model does not know keep theirs.
+
+    The similarity is copied if both have the same one. A mixture that starts as a cosine may follow a cosine.
+
+    Args:
+        model: the new model, with its initial weights; changed in place.
+        item_ids: ids of its items, by row.
+        start: the trained model.
+        start_ids: ids of the items of the trained model, by row.
+    """
+    _check_encoder(model, start)
+    rows = find_rows(item_ids, start_ids)  # (N,) rows of the trained table, negative for new items
+    is_known = rows >= 0  # (N,)
+    if not bool(is_known.any()):
+        raise InvalidInputError(
+            f"the start knows none of the {len(item_ids):,} items (its first is {start_ids[0]!r}, the data's first is "
+            f"{item_ids[0]!r}); start from a model of the same items."
+        )
+    weights = model.encoder.state_dict()
+    for name, trained in start.encoder.state_dict().items():
+        if name == ITEM_TABLE:
+            weights[name][: len(rows)][is_known] = trained[rows[is_known]]
+        else:
+            weights[name].copy_(trained)
+    if _is_same(model.similarity, start.similarity):
+        model.similarity.load_state_dict(start.similarity.state_dict())
+    elif not _continues_cosine(model.similarity, start.similarity):
+        raise InvalidInputError(
+            f"the start has a {type(start.similarity).__name__}, which the recipe's {type(model.similarity).__name__} "
+            "does not continue; use the same similarity settings, or a mixture with start = 'identity' after a cosine."
+        )
+
+
+def _check_encoder(model: SequentialModel, start: SequentialModel) -> None:
+    ours, theirs = ({"kind": each.encoder.kind, **each.encoder.config} for each in (model, start))
+    for name, value in ours.items():
+        if name not in FREE and theirs.get(name) != value:
+            raise InvalidInputError(
+                f"encoder.{name} is {value!r} but the start has {theirs.get(name)!r}; use the encoder settings of the "
+                "start."
+            )
+
+
+def _is_same(similarity: Similarity, start: Similarity) -> bool:
+    """Return True if both have the same weights by name and shape, and the same formula."""
+    shapes = ({name: tensor.shape for name, tensor in each.state_dict().items()} for each in (similarity, start))
+    return type(similarity) is type(start) and len({str(sorted(each.items())) for each in shapes}) == 1
+
+
+def _continues_cosine(similarity: Similarity, start: Similarity) -> bool:
+    return (
+        isinstance(start, DotProduct)
+        and start.is_cosine
+        and isinstance(similarity, MixtureOfLogits)
+        and similarity.normalizes
+        and {similarity.query_projection, similarity.item_projection} == {Projection.RESIDUAL}
+    )
