@@ -1,0 +1,154 @@
+"""User and item factors of matrix factorisation (implicit ALS), for `when_it_pays.py factors`.
+
+railsearch data prepare ml-1m --from ml-1m/ --to exp/ml-1m
+python benchmarks/matrix_factors.py exp/ml-1m --to exp/factors
+python benchmarks/matrix_factors.py exp/ml-1m --weights 0.03 0.1 0.3 --regularizations 0.001 0.003 0.01   # search only
+
+The score is a plain dot product of two factors, without biases. The objective is that of Rendle et al. (2022),
+"Revisiting the Performance of iALS": squared errors of the seen pairs, `weight` times the squared scores of all pairs,
+and an l2 penalty that grows with the number of pairs of a user or item. Each user's last item is held out for the test
+and the one before it for validation; a sweep solves for all users and then for all items. Validation HR@10 picks the
+setting.
+
+The folder holds queries.npy (users) and items.npy, (U, 64) and (N, 64) in fp32, and pairs.npy, validation_pairs.npy and
+test_pairs.npy, (user, item) each. With --recent R there are two rows for each user: row U + u is the factor of user u
+solved again without its last R training items, and pairs.npy pairs it with those items. A similarity that is trained on
+them learns from items that the query's factor has not seen, as in the test. history_pairs.npy holds all training pairs.
+"""
+
+import argparse
+import itertools
+import time
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+import torch
+
+from railsearch import DotProduct
+from railsearch.data import leave_last_out, read_prepared
+from railsearch.foundation.metrics import summarize
+from railsearch.kernels import compute_item_parts, compute_query_parts, target_ranks
+from railsearch.training import seen_items
+
+Array = np.ndarray[tuple[int, ...], np.dtype[np.float32]]
+
+
+@dataclass(frozen=True, slots=True)
+class Objective:
+    """Settings of implicit ALS."""
+
+    dim: int
+    weight: float
+    """Weight of every pair, seen or not, whose score should be 0."""
+    regularization: float
+    sweeps: int
+    seed: int = 0
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("data", type=Path, help="a folder that railsearch data prepare wrote")
+    parser.add_argument("--to", type=Path, help="folder for the factors of the best setting")
+    parser.add_argument("--dim", type=int, default=64)
+    parser.add_argument("--weights", type=float, nargs="+", default=[0.1], help="of all pairs; several are compared")
+    parser.add_argument("--regularizations", type=float, nargs="+", default=[0.003], help="several are compared")
+    parser.add_argument("--sweeps", type=int, default=15)
+    parser.add_argument("--recent", type=int, default=0, help="items of each user that a second factor has not seen")
+    options = parser.parse_args()
+
+    split = leave_last_out(read_prepared(options.data))
+    assert split.validation is not None
+    events = split.interactions
+    print(split.protocol)
+    offsets = events.offsets
+    is_training = torch.arange(len(events)) < split.train_ends[events.users]  # (E,)
+    pairs = torch.stack([events.users, events.items], dim=1)[is_training]  # (M, 2) by user, then time
+    validation = torch.stack([split.validation.users, split.validation.items], dim=1)  # (n, 2)
+    test = torch.stack([split.test.users, split.test.items], dim=1)  # (n, 2)
+    shape = (events.num_users, events.num_items)
+
+    best = None
+    print("| weight | regularization | validation HR@1 | HR@10 | HR@50 | MRR | seconds |")
+    print("|---|---|---|---|---|---|---|")
+    for weight, regularization in itertools.product(options.weights, options.regularizations):
+        objective = Objective(options.dim, weight, regularization, options.sweeps)
+        started = time.perf_counter()
+        users, items = factorize(pairs.numpy(), shape, objective)
+        figures = evaluate(users, items, validation, pairs)
+        shown = " | ".join(f"{figures[name]:.4f}" for name in ("HR@1", "HR@10", "HR@50", "MRR"))
+        print(f"| {weight} | {regularization} | {shown} | {time.perf_counter() - started:.0f} |", flush=True)
+        if best is None or figures["HR@10"] > best[0]:
+            best = (figures["HR@10"], objective, users, items)
+    if options.to is None:
+        return
+    assert best is not None
+    _, objective, users, items = best
+    figures = evaluate(users, items, test, torch.cat([pairs, validation]))
+    print("test: " + "  ".join(f"{name} {value:.4f}" for name, value in figures.items()))
+    if options.recent:
+        is_recent = torch.arange(len(events)) >= split.train_ends[events.users] - options.recent  # (E,)
+        is_recent &= (split.train_ends - offsets[:-1] > 2 * options.recent)[events.users]  # enough items remain
+        recent = is_recent[is_training]  # (M,)
+        earlier = solve_side(pairs[~recent].numpy(), items, len(users), objective)  # (U, D)
+        users = np.concatenate([users, earlier])  # (2 U, D)
+        history = pairs
+        pairs = pairs[recent] + torch.tensor([shape[0], 0])  # (M', 2)
+    options.to.mkdir(parents=True, exist_ok=True)
+    if options.recent:
+        np.save(options.to / "history_pairs.npy", history.numpy())
+    arrays = {"queries": users, "items": items, "pairs": pairs, "validation_pairs": validation, "test_pairs": test}
+    for name, array in arrays.items():
+        np.save(options.to / f"{name}.npy", np.asarray(array))
+    print(f"saved: {options.to} with {objective}, {len(pairs):,} pairs")
+
+
+def factorize(pairs: np.ndarray, shape: tuple[int, int], objective: Objective) -> tuple[Array, Array]:  # type: ignore[type-arg]
+    """Return user factors (U, D) and item factors (N, D)."""
+    generator = np.random.default_rng(objective.seed)
+    scale = 0.1 / np.sqrt(objective.dim)
+    items = (generator.standard_normal((shape[1], objective.dim)) * scale).astype(np.float32)
+    for _ in range(objective.sweeps):
+        users = solve_side(pairs, items, shape[0], objective)
+        items = solve_side(pairs[:, ::-1], users, shape[1], objective)
+    return solve_side(pairs, items, shape[0], objective), items
+
+
+def solve_side(pairs: np.ndarray, others: Array, count: int, objective: Objective) -> Array:  # type: ignore[type-arg]
+    """Return the factors (count, D) of one side that are best for those of the other side.
+
+    Args:
+        pairs: (M, 2) row of this side, row of the other side.
+        others: (N, D) factors of the other side.
+        count: rows of this side; a row without pairs gets zeros.
+        objective: settings.
+    """
+    order = np.argsort(pairs[:, 0], kind="stable")
+    rows = pairs[order, 1]  # (M,)
+    ends = np.searchsorted(pairs[order, 0], np.arange(count + 1))  # (count + 1,)
+    everything = objective.weight * others.T @ others  # (D, D)
+    factors = np.zeros((count, objective.dim), dtype=np.float32)
+    for row in range(count):
+        seen = others[rows[ends[row] : ends[row + 1]]]  # (m, D)
+        if len(seen):
+            penalty = objective.regularization * (len(seen) + objective.weight * len(others))
+            matrix = seen.T @ seen + everything + penalty * np.eye(objective.dim, dtype=np.float32)  # (D, D)
+            factors[row] = np.linalg.solve(matrix, seen.sum(axis=0))
+    return factors
+
+
+def evaluate(users: Array, items: Array, held_out: torch.Tensor, seen: torch.Tensor) -> dict[str, float]:
+    """Rank each held-out item by the dot product among all items except those that the user has seen."""
+    similarity = DotProduct(dim=users.shape[1])
+    ranks = target_ranks(
+        similarity,
+        compute_query_parts(similarity, torch.from_numpy(users)[held_out[:, 0]], None),
+        compute_item_parts(similarity, torch.from_numpy(items)),
+        held_out[:, 1],
+        row_filter=seen_items(seen, held_out[:, 0]),
+    )
+    return summarize(ranks)
+
+
+if __name__ == "__main__":
+    main()

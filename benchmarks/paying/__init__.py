@@ -1,0 +1,1 @@
+"""The parts of when_it_pays.py: comparisons over embeddings, over sequences, and intervals."""
