@@ -28,8 +28,7 @@ import torch
 from railsearch import DotProduct
 from railsearch.data import leave_last_out, read_prepared
 from railsearch.foundation.metrics import summarize
-from railsearch.kernels import compute_item_parts, compute_query_parts, target_ranks
-from railsearch.training import seen_items
+from railsearch.models import rank_pairs
 
 Array = np.ndarray[tuple[int, ...], np.dtype[np.float32]]
 
@@ -139,13 +138,8 @@ def solve_side(pairs: np.ndarray, others: Array, count: int, objective: Objectiv
 
 def evaluate(users: Array, items: Array, held_out: torch.Tensor, seen: torch.Tensor) -> dict[str, float]:
     """Rank each held-out item by the dot product among all items except those that the user has seen."""
-    similarity = DotProduct(dim=users.shape[1])
-    ranks = target_ranks(
-        similarity,
-        compute_query_parts(similarity, torch.from_numpy(users)[held_out[:, 0]], None),
-        compute_item_parts(similarity, torch.from_numpy(items)),
-        held_out[:, 1],
-        row_filter=seen_items(seen, held_out[:, 0]),
+    ranks = rank_pairs(
+        DotProduct(dim=users.shape[1]), torch.from_numpy(users), torch.from_numpy(items), held_out, seen=seen
     )
     return summarize(ranks)
 

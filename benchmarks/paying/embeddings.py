@@ -14,9 +14,8 @@ from torch import Tensor
 from paying.results import ResultsFile
 from railsearch import DotProduct, MixtureOfLogits, fit_similarity
 from railsearch.foundation.metrics import summarize
-from railsearch.kernels import compute_item_parts, compute_query_parts, target_ranks
+from railsearch.models import rank_pairs
 from railsearch.similarity import Similarity
-from railsearch.training import seen_items
 
 MODELS = ("frozen", "tuned", "mixture")
 
@@ -120,29 +119,11 @@ def fit(part: Part, model: str, settings: Settings) -> dict[str, Any]:
             "epochs": [[epoch.epoch, (epoch.validation or {}).get("MRR")] for epoch in report.epochs],
             "training_seconds": report.seconds,
         }
-    owners, ranks = rank(similarity, part)
+    ranks = rank_pairs(similarity, part.queries, part.items, part.test_pairs, seen=part.seen_pairs)  # (T,)
     return {
         **found,
         "seconds": time.perf_counter() - started,
-        "queries": owners.tolist(),
         "ranks": ranks.tolist(),
         "num_items": len(part.items),
         "num_pairs": len(part.pairs),
     }
-
-
-@torch.no_grad()
-def rank(similarity: Similarity, part: Part) -> tuple[Tensor, Tensor]:
-    """Return the test queries (T,) in ascending order, and the rank (T,) of the best-placed right item of each."""
-    owners, targets = part.test_pairs.unbind(dim=1)  # (M,)
-    seen = None if part.seen_pairs is None else seen_items(part.seen_pairs, owners)
-    ranks = target_ranks(
-        similarity,
-        compute_query_parts(similarity, part.queries[owners], None),
-        compute_item_parts(similarity, part.items),
-        targets.contiguous(),
-        row_filter=seen,
-    )  # (M,)
-    queries, places = torch.unique(owners, return_inverse=True)  # (T,), (M,)
-    best = torch.full_like(queries, torch.iinfo(torch.int64).max)  # (T,)
-    return queries, best.scatter_reduce_(0, places, ranks, reduce="amin")
