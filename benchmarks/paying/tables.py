@@ -23,29 +23,31 @@ def show_embeddings(lines: Sequence[Line]) -> None:
             tuple(str(line[name]) for name in ("command", "data", "label", "score", "components", "options"))
         ].append(line)
     for (command, data, label, score, components, options), group in groups.items():
-        parts = sorted({(str(line["part"]), int(str(line["seed"]))) for line in group})
         of_model = {
             model: {(line["part"], line["seed"]): line for line in group if line["model"] == model} for model in MODELS
         }
-        complete = [part for part in parts if all(part in found for found in of_model.values())]
+        complete = sorted(set.intersection(*(set(found) for found in of_model.values())), key=str)
         if not complete:
             continue
         first = of_model["mixture"][complete[0]]
-        print(
-            f"\n## {data}{f' ({label})' if label else ''}: {command}, {score}, "
-            f"{components} components, options {options}"
-        )
-        num_queries = sum(len(of_model["frozen"][part]["ranks"]) for part in complete)
-        print(
-            f"\n{first['num_items']} items, {first['num_pairs']} training pairs, {len(complete)} splits or seeds, ",
-            end="",
-        )
-        print(f"{num_queries} ranked queries.\n")
+        parts = list(dict.fromkeys(part for part, _ in complete))
+        seeds = list(dict.fromkeys(seed for _, seed in complete))
         values = {
-            (model, metric): np.concatenate([values_of(of_model[model][part]["ranks"], metric) for part in complete])
+            (model, metric): np.concatenate(
+                [
+                    np.mean(
+                        [values_of(of_model[model][key]["ranks"], metric) for key in complete if key[0] == part], axis=0
+                    )
+                    for part in parts
+                ]
+            )
             for model in MODELS
             for metric in METRICS
         }
+        name = f"{data} ({label})" if label else data
+        print(f"\n## {name}: {command}, {score}, {components} components, options {options}\n")
+        print(f"{first['num_items']} items, {first['num_pairs']} training pairs; {len(parts)} splits with")
+        print(f"{len(values['frozen', 'MRR'])} test queries in all; seeds {', '.join(map(str, seeds))}, averaged.\n")
         print(f"| | {' | '.join(METRICS)} | best epoch | seconds |")
         print("|---" * (len(METRICS) + 3) + "|")
         for model in MODELS:
