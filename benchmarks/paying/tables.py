@@ -58,7 +58,7 @@ def show_embeddings(lines: Sequence[Line]) -> None:
             print(f"| {model} | {figures} | {picked} | {seconds:.0f} |")
         for model, other in (("tuned", "frozen"), ("mixture", "tuned"), ("mixture", "frozen")):
             show_difference(f"{model} - {other}", {m: values[model, m] - values[other, m] for m in METRICS}, "| |")
-        print(f"\n| split or seed | {' | '.join(f'{model} HR@1 / HR@10 / MRR' for model in MODELS)} |")
+        print(f"\n| split, seed | {' | '.join(f'{model} HR@1 / HR@10 / MRR' for model in MODELS)} |")
         print("|---" * (len(MODELS) + 1) + "|")
         for part in complete:
             cells = [
@@ -150,18 +150,24 @@ def show_test(runs: dict[str, list[Run]]) -> None:
         minutes, picked = run.minutes(), run.picked()
         counts = f"{max(minutes)} | {picked} | {max(minutes.values()):.1f} | {minutes.get(picked, 0):.1f}"
         print(f"| {run.name}, seed {run.seed} | {figures} | {counts} |")
+    seeds = sorted(
+        set.intersection(*({run.seed for run in each if (run.name, run.seed) in ranks} for each in runs.values()))
+    )
+    if not seeds:
+        return
+    means = {
+        (name, metric): np.mean([values_of(ranks[name, seed], metric) for seed in seeds], axis=0)
+        for name in runs
+        for metric in METRICS
+    }
+    which = f"mean of seeds {', '.join(map(str, seeds))}"
+    for name in runs:
+        figures = " | ".join(str(bootstrap(means[name, metric])) for metric in METRICS)
+        print(f"| {name}, {which} | {figures} | | | | |")
     first, *others = runs
     for name in others:
-        seeds = [run.seed for run in runs[name] if (name, run.seed) in ranks and (first, run.seed) in ranks]
-        if seeds:
-            differences = {
-                metric: np.mean(
-                    [values_of(ranks[name, s], metric) - values_of(ranks[first, s], metric) for s in seeds], axis=0
-                )
-                for metric in METRICS
-            }
-            which = f"{name} - {first}, seeds {', '.join(map(str, seeds))}"
-            show_difference(which, differences, "| | | | |")
+        differences = {metric: means[name, metric] - means[first, metric] for metric in METRICS}
+        show_difference(f"{name} - {first}, {which}", differences, "| | | | |")
 
 
 def show_time(runs: dict[str, list[Run]]) -> None:
