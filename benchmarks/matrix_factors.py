@@ -25,10 +25,8 @@ from pathlib import Path
 import numpy as np
 import torch
 
-from railsearch import DotProduct
+from railsearch import DotProduct, evaluate
 from railsearch.data import leave_last_out, read_prepared
-from railsearch.foundation.metrics import summarize
-from railsearch.models import rank_pairs
 
 Array = np.ndarray[tuple[int, ...], np.dtype[np.float32]]
 
@@ -74,7 +72,7 @@ def main() -> None:
         objective = Objective(options.dim, weight, regularization, options.sweeps)
         started = time.perf_counter()
         users, items = factorize(pairs.numpy(), shape, objective)
-        figures = evaluate(users, items, validation, pairs)
+        figures = measure(users, items, validation, pairs)
         shown = " | ".join(f"{figures[name]:.4f}" for name in ("HR@1", "HR@10", "HR@50", "MRR"))
         print(f"| {weight} | {regularization} | {shown} | {time.perf_counter() - started:.0f} |", flush=True)
         if best is None or figures["HR@10"] > best[0]:
@@ -83,7 +81,7 @@ def main() -> None:
         return
     assert best is not None
     _, objective, users, items = best
-    figures = evaluate(users, items, test, torch.cat([pairs, validation]))
+    figures = measure(users, items, test, torch.cat([pairs, validation]))
     print("test: " + "  ".join(f"{name} {value:.4f}" for name, value in figures.items()))
     if options.recent:
         is_recent = torch.arange(len(events)) >= split.train_ends[events.users] - options.recent  # (E,)
@@ -136,12 +134,9 @@ def solve_side(pairs: np.ndarray, others: Array, count: int, objective: Objectiv
     return factors
 
 
-def evaluate(users: Array, items: Array, held_out: torch.Tensor, seen: torch.Tensor) -> dict[str, float]:
+def measure(users: Array, items: Array, held_out: torch.Tensor, seen: torch.Tensor) -> dict[str, float]:
     """Rank each held-out item by the dot product among all items except those that the user has seen."""
-    ranks = rank_pairs(
-        DotProduct(dim=users.shape[1]), torch.from_numpy(users), torch.from_numpy(items), held_out, seen=seen
-    )
-    return summarize(ranks)
+    return evaluate(DotProduct(dim=users.shape[1]), users, items, held_out, seen_pairs=seen).metrics
 
 
 if __name__ == "__main__":

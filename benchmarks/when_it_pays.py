@@ -9,7 +9,7 @@ python benchmarks/when_it_pays.py table
 
 `frozen_embeddings.py` and `matrix_factors.py` write the folders of `frozen` and `factors`, `railsearch data prepare`
 those of `sequences`. All commands resume: run the same command again. Intervals are 95 %, from a bootstrap over
-queries; those of differences are paired. They state how sure a figure is for other queries, not for other seeds.
+queries and seeds; those of differences are paired.
 """
 
 import argparse

@@ -12,9 +12,8 @@ import torch
 from torch import Tensor
 
 from paying.results import ResultsFile
-from railsearch import DotProduct, MixtureOfLogits, fit_similarity
+from railsearch import DotProduct, MixtureOfLogits, evaluate, fit_similarity
 from railsearch.foundation.metrics import summarize
-from railsearch.models import rank_pairs
 from railsearch.similarity import Similarity
 
 MODELS = ("frozen", "tuned", "mixture")
@@ -119,7 +118,7 @@ def fit(part: Part, model: str, settings: Settings) -> dict[str, Any]:
             "epochs": [[epoch.epoch, (epoch.validation or {}).get("MRR")] for epoch in report.epochs],
             "training_seconds": report.seconds,
         }
-    ranks = rank_pairs(similarity, part.queries, part.items, part.test_pairs, seen=part.seen_pairs)  # (T,)
+    ranks = evaluate(similarity, part.queries, part.items, part.test_pairs, seen_pairs=part.seen_pairs).ranks  # (T,)
     return {
         **found,
         "seconds": time.perf_counter() - started,

@@ -5,9 +5,10 @@ from collections import defaultdict
 from collections.abc import Sequence
 
 import numpy as np
+import torch
 
 from paying.embeddings import MODELS
-from paying.intervals import METRICS, Values, bootstrap, short, values_of
+from paying.intervals import METRICS, difference, figure, short, values_of
 from paying.results import Line
 from paying.sequences import Run
 
@@ -30,34 +31,33 @@ def show_embeddings(lines: Sequence[Line]) -> None:
         if not complete:
             continue
         first = of_model["mixture"][complete[0]]
-        parts = list(dict.fromkeys(part for part, _ in complete))
-        seeds = list(dict.fromkeys(seed for _, seed in complete))
+        seeds = sorted({seed for _, seed in complete})
+        parts = [
+            part for part in dict.fromkeys(part for part, _ in complete) if all((part, s) in complete for s in seeds)
+        ]
+        if not parts:
+            continue
         values = {
-            (model, metric): np.concatenate(
-                [
-                    np.mean(
-                        [values_of(of_model[model][key]["ranks"], metric) for key in complete if key[0] == part], axis=0
-                    )
-                    for part in parts
-                ]
+            (model, metric): torch.stack(
+                [torch.cat([values_of(of_model[model][p, s]["ranks"], metric) for p in parts]) for s in seeds]
             )
             for model in MODELS
             for metric in METRICS
-        }
+        }  # (S, Q) each
         name = f"{data} ({label})" if label else data
         print(f"\n## {name}: {command}, {score}, {components} components, options {options}\n")
         print(f"{first['num_items']} items, {first['num_pairs']} training pairs; {len(parts)} splits with")
-        print(f"{len(values['frozen', 'MRR'])} test queries in all; seeds {', '.join(map(str, seeds))}, averaged.\n")
+        print(f"{values['frozen', 'MRR'].shape[1]} test queries in all; seeds {', '.join(map(str, seeds))}.\n")
         print(f"| | {' | '.join(METRICS)} | best epoch | seconds |")
         print("|---" * (len(METRICS) + 3) + "|")
         for model in MODELS:
             found = [of_model[model][part] for part in complete]
             picked = ", ".join(str(line.get("best_epoch", "")) for line in found).strip(", ")
             seconds = statistics.median(float(str(line["seconds"])) for line in found)
-            figures = " | ".join(str(bootstrap(values[model, metric])) for metric in METRICS)
+            figures = " | ".join(figure(values[model, metric]) for metric in METRICS)
             print(f"| {model} | {figures} | {picked} | {seconds:.0f} |")
         for model, other in (("tuned", "frozen"), ("mixture", "tuned"), ("mixture", "frozen")):
-            show_difference(f"{model} - {other}", {m: values[model, m] - values[other, m] for m in METRICS}, "| |")
+            show_difference(model, other, values, "| |")
         print(f"\n| split, seed | {' | '.join(f'{model} HR@1 / HR@10 / MRR' for model in MODELS)} |")
         print("|---" * (len(MODELS) + 1) + "|")
         for part in complete:
@@ -68,9 +68,10 @@ def show_embeddings(lines: Sequence[Line]) -> None:
             print(f"| {part[0]}, seed {part[1]} | {' | '.join(cells)} |")
 
 
-def show_difference(name: str, differences: dict[str, Values], rest: str) -> None:
-    """Print a row of differences, in bold where the interval does not include 0."""
-    print(f"| {name} | {' | '.join(bootstrap(differences[metric]).as_difference() for metric in METRICS)} {rest}")
+def show_difference(name: str, other: str, values: dict[tuple[str, str], torch.Tensor], rest: str) -> None:
+    """Print a row of paired differences, in bold where they are clear."""
+    found = " | ".join(difference(values[name, metric], values[other, metric]) for metric in METRICS)
+    print(f"| {name} - {other} | {found} {rest}")
 
 
 def show_sequences(runs: Sequence[Run]) -> None:
@@ -146,7 +147,7 @@ def show_test(runs: dict[str, list[Run]]) -> None:
     print(f"| run | {' | '.join(METRICS)} | epochs | picked | minutes | minutes to the picked epoch |")
     print("|---" * (len(METRICS) + 5) + "|")
     for run in (run for found in runs.values() for run in found if (run.name, run.seed) in ranks):
-        figures = " | ".join(str(bootstrap(values_of(ranks[run.name, run.seed], metric))) for metric in METRICS)
+        figures = " | ".join(figure(values_of(ranks[run.name, run.seed], metric)[None]) for metric in METRICS)
         minutes, picked = run.minutes(), run.picked()
         counts = f"{max(minutes)} | {picked} | {max(minutes.values()):.1f} | {minutes.get(picked, 0):.1f}"
         print(f"| {run.name}, seed {run.seed} | {figures} | {counts} |")
@@ -155,19 +156,17 @@ def show_test(runs: dict[str, list[Run]]) -> None:
     )
     if not seeds:
         return
-    means = {
-        (name, metric): np.mean([values_of(ranks[name, seed], metric) for seed in seeds], axis=0)
+    values = {
+        (name, metric): torch.stack([values_of(ranks[name, seed], metric) for seed in seeds])
         for name in runs
         for metric in METRICS
-    }
-    which = f"mean of seeds {', '.join(map(str, seeds))}"
+    }  # (S, Q) each
     for name in runs:
-        figures = " | ".join(str(bootstrap(means[name, metric])) for metric in METRICS)
-        print(f"| {name}, {which} | {figures} | | | | |")
+        figures = " | ".join(figure(values[name, metric]) for metric in METRICS)
+        print(f"| {name}, mean of seeds {', '.join(map(str, seeds))} | {figures} | | | | |")
     first, *others = runs
     for name in others:
-        differences = {metric: means[name, metric] - means[first, metric] for metric in METRICS}
-        show_difference(f"{name} - {first}, {which}", differences, "| | | | |")
+        show_difference(name, first, values, "| | | | |")
 
 
 def show_time(runs: dict[str, list[Run]]) -> None:
