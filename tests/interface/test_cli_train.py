@@ -11,7 +11,9 @@ from pathlib import Path
 
 import pytest
 import torch
+from typer.testing import CliRunner
 
+from railsearch.cli.app import app
 from railsearch.data import read_prepared, write_prepared
 from railsearch.errors import DataFolderError, InvalidInputError
 from railsearch.recommender import Recommender
@@ -74,6 +76,19 @@ def test_json_and_changes(folder: Path) -> None:
     assert printed["picked_by"] == "MRR on the test items themselves, as in the paper"
     assert printed["model"] == str(folder / "run" / "model")
     assert printed["metrics"] == Recommender.load(printed["model"]).card.metrics
+
+
+@pytest.mark.parametrize("options", [(), ("--json",)])
+def test_without_a_terminal_each_epoch_is_a_line_on_standard_error(folder: Path, options: tuple[str, ...]) -> None:
+    arguments = ["train", str(folder / "small.toml"), "--out", str(folder / "run"), *options]
+    done = CliRunner().invoke(app, arguments, catch_exceptions=False)
+    assert done.exit_code == 0
+    epochs = [json.loads(line) for line in (folder / "run" / "log.jsonl").read_text().splitlines()]
+    lines = [line for line in done.stderr.splitlines() if line.startswith("epoch ")]
+    assert [line.split()[1] for line in lines] == [f"{epoch['epoch']}/2" for epoch in epochs]
+    assert f"MRR {epochs[-1]['validation']['MRR']:.4f}" in lines[-1]
+    assert "epoch 1/2" not in done.stdout
+    assert not options or json.loads(done.stdout)
 
 
 def test_by_default_a_run_is_named_after_its_recipe(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:

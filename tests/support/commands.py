@@ -11,12 +11,12 @@ from railsearch.cli.app import app
 
 
 def run(*arguments: object, code: int = 0) -> str:
-    """Run a command in this process and return its output; raise an error of ours, which `main` would print."""
+    """Run a command in this process and return its standard output; raise an error of ours, which `main` prints."""
     result = CliRunner().invoke(app, [str(argument) for argument in arguments])
     if isinstance(result.exception, RailsearchError):
         raise result.exception
     assert result.exit_code == code, result.output
-    return result.output
+    return result.stdout
 
 
 def run_main(*arguments: object) -> int:

@@ -62,6 +62,7 @@ def train(
 
     The run folder contains checkpoints, log.jsonl with one line for each epoch, and at the end model/, which
     `Recommender.load` or `TextRetriever.load` reads. A recipe whose encoder has kind "text" trains a text retriever.
+    Progress goes to standard error: a bar on a terminal, otherwise a line for each epoch.
 
     With --from, training starts with the weights of another model, and the start is kept if no epoch is better: train
     a cosine first, then continue it as a mixture.
@@ -76,11 +77,9 @@ def train(
     chosen = read_recipe(recipe, changes or [])
     with joined_processes() as processes:
         fitted = (
-            _train_text(
-                chosen, data, folder, start, processes=processes, as_json=as_json, allow_download=allow_download
-            )
+            _train_text(chosen, data, folder, start, processes=processes, allow_download=allow_download)
             if isinstance(chosen, TextRecipe)
-            else _train_recommender(chosen, data, folder, start, processes=processes, as_json=as_json)
+            else _train_recommender(chosen, data, folder, start, processes=processes)
         )
         is_first = processes.is_first
     if not is_first:
@@ -98,7 +97,7 @@ def train(
 
 
 def _train_recommender(
-    recipe: Recipe, data: Path | None, folder: Path, start: Path | None, *, processes: Processes, as_json: bool
+    recipe: Recipe, data: Path | None, folder: Path, start: Path | None, *, processes: Processes
 ) -> Recommender:
     return Recommender.fit(
         read_interactions_of(recipe, data),
@@ -108,7 +107,6 @@ def _train_recommender(
         save_to=folder / "model",
         overwrite=True,
         processes=processes,
-        show_progress=False if as_json else None,
     )
 
 
@@ -119,7 +117,6 @@ def _train_text(
     start: Path | None,
     *,
     processes: Processes,
-    as_json: bool,
     allow_download: bool,
 ) -> TextRetriever:
     return TextRetriever.fit(
@@ -131,5 +128,4 @@ def _train_text(
         overwrite=True,
         processes=processes,
         allow_download=allow_download,
-        show_progress=False if as_json else None,
     )

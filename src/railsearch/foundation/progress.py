@@ -21,7 +21,7 @@ from rich.progress import (
 from rich.text import Text
 
 SECONDS_BETWEEN_LINES = 10.0
-"""Without a terminal, work that takes less than this stays silent."""
+"""Without a terminal, work that takes less than this stays silent, except for the epochs of training."""
 
 
 class ProgressMeter:
@@ -78,9 +78,9 @@ class ProgressMeter:
         self._bar.tasks[0].fields.update(fields or {})
         self._bar.update(self._task, completed=completed, advance=advance)
 
-    def write_line(self, text: Callable[[Task], str]) -> None:
-        """Write a line if there is no bar and the last line is older than `SECONDS_BETWEEN_LINES`."""
-        if self._has_lines and time.monotonic() - self._last_line >= SECONDS_BETWEEN_LINES:
+    def write_line(self, text: Callable[[Task], str], *, always: bool = False) -> None:
+        """Write a line if there is no bar and the last line is older than `SECONDS_BETWEEN_LINES`, or always."""
+        if self._has_lines and (always or time.monotonic() - self._last_line >= SECONDS_BETWEEN_LINES):
             self._last_line = time.monotonic()
             line = text(self._bar.tasks[0])
             self._console.print(line, markup=False, highlight=False, soft_wrap=True)

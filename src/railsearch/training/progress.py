@@ -54,7 +54,8 @@ class TrainingProgress:
             lambda _: (
                 f"epoch {report.epoch}/{self._num_epochs}{_loss(report)}{quality.get('quality', '')}  "
                 f"{report.seconds + report.validation_seconds:.0f} s"
-            )
+            ),
+            always=True,
         )
 
     def _quality(self, validation: dict[str, float] | None) -> dict[str, str]:
