@@ -215,14 +215,15 @@ def _explain(index: Index, world: World) -> Iterator[GateChapter]:
         if others or user == len(ids) - 1:
             break
     for explanation in [found[0], *others[:1]]:
-        item = world.item_embeddings[explanation.item_id : explanation.item_id + 1]
+        item = int(explanation.item_id)
+        embedding = world.item_embeddings[item : item + 1]  # (1, D)
         true = world.truth.compare(
-            world.truth.query_parts(world.query_embeddings[user : user + 1]), world.truth.item_parts(item)
+            world.truth.query_parts(world.query_embeddings[user : user + 1]), world.truth.item_parts(embedding)
         )
         best_pair = int(true.gate_weights.argmax())
         yield GateChapter(
             user=user,
-            item=explanation.item_id,
+            item=item,
             score=explanation.score,
             component_scores=explanation.component_scores.tolist(),
             gate_weights=explanation.gate_weights.tolist(),

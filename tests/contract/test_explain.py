@@ -34,7 +34,7 @@ def test_explanation_sums_to_the_score(precision: Precision) -> None:
     [
         (torch.zeros(6), 99, "item_id is 99, which is not among the 40 items"),
         (torch.zeros(6), 141, "item_id is 141, which is not among the 40 items"),
-        (torch.zeros(6), "a", "item_id is 'a'"),
+        (torch.zeros(6), "a", "item_id holds the string 'a' but the ids of this index are integers"),
         (torch.zeros(6), 2**70, "item_id is 1180591620717411303424; ask for item_id <= 9223372036854775807"),
         (torch.zeros(1, 6), 100, r"query has shape \(1, 1, 6\)"),
         (torch.full((6,), torch.nan), 100, "query has NaN"),

@@ -3,7 +3,7 @@
 import os
 import threading
 import warnings
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from enum import StrEnum
 from pathlib import Path
 from typing import Protocol, TypeVar, runtime_checkable
@@ -185,8 +185,17 @@ def as_user_ids(user_ids: ArrayLike, *, count: int) -> Tensor:
     return tensor
 
 
-def as_id_lists(lists: ArrayLike | Sequence[object], *, name: str, count: int) -> list[Tensor]:
-    """Check one list, set or array of integers for each of `count` queries; None is an empty one."""
+def as_id_lists(
+    lists: ArrayLike | Sequence[object],
+    *,
+    name: str,
+    count: int,
+    convert: Callable[[ArrayLike, str], Tensor] = lambda ids, name: as_integers(ids, name=name),
+) -> list[Tensor]:
+    """Check one list, set or array of ids for each of `count` queries; None is an empty one.
+
+    `convert` takes the ids of one query and their name, and returns integers.
+    """
     is_flat = isinstance(lists, (Tensor, np.ndarray)) and lists.ndim == 0
     if is_flat or isinstance(lists, (str, bytes, dict, set, frozenset)) or not hasattr(lists, "__len__"):
         raise InvalidInputError(f"{name} is a {type(lists).__name__}; give one list of ids for each query.")
@@ -198,7 +207,7 @@ def as_id_lists(lists: ArrayLike | Sequence[object], *, name: str, count: int) -
     checked = []
     for query, given in enumerate(by_query):
         ids: ArrayLike = [] if given is None else list(given) if isinstance(given, (set, frozenset)) else given  # type: ignore[assignment]
-        checked.append(as_integers(ids, name=f"{name}[{query}]").cpu())
+        checked.append(convert(ids, f"{name}[{query}]").cpu())
         if checked[-1].ndim != 1:
             raise InvalidInputError(
                 f"{name}[{query}] has shape {tuple(checked[-1].shape)}; give one flat list of ids for each query."

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 import torch
 from torch import Tensor
 
+from railsearch.foundation.errors import InvalidInputError
 from railsearch.foundation.inputs import ArrayLike, ArrowTable
 
 if TYPE_CHECKING:
@@ -38,6 +39,9 @@ class SearchResult:
     num_scored: Tensor  # (B,) int64
     lookup: "Callable[[Tensor], DataFrame] | None" = None
     """Returns the metadata of ids (n,), one row for each; None if the index has no metadata."""
+    has_keys: bool = False
+    """Whether the ids of the index are strings. They are then the column `id` of its metadata, and `ids` are integers
+    that the index has given to its items in the order of addition."""
 
     @property
     def kth_score(self) -> Tensor:
@@ -61,8 +65,23 @@ class SearchResult:
         certain = (self.scores >= self.ceiling[:, None]) & (self.ids != NO_ITEM)  # (B, K)
         return certain.sum(dim=1)  # (B,)
 
+    @property
+    def keys(self) -> list[list[str | None]]:
+        """The string ids of the items of each query, best first; None in a place that has no item.
+
+        Raises InvalidInputError if the ids of the index are integers: these are in `ids`.
+        """
+        if not self.has_keys or self.lookup is None:
+            raise InvalidInputError("the ids of this index are integers; take them from result.ids.")
+        is_item = self.ids != NO_ITEM  # (B, K)
+        found = iter(self.lookup(self.ids[is_item])["id"].to_list())
+        return [[next(found) if is_there else None for is_there in row] for row in is_item.tolist()]
+
     def to_frame(self) -> "DataFrame":
-        """Return a table of query, rank, id and score, best first, with the metadata of the items if there is any."""
+        """Return a table of query, rank, id and score, best first, with the metadata of the items if there is any.
+
+        The column id holds strings if these are the ids of the index.
+        """
         import polars as pl  # noqa: PLC0415  (importing railsearch stays cheap)
 
         is_item = self.ids != NO_ITEM  # (B, K)
@@ -76,11 +95,16 @@ class SearchResult:
                 "score": self.scores[is_item].numpy(force=True),
             }
         )
-        return frame if self.lookup is None else frame.hstack(self.lookup(ids))
+        return frame if self.lookup is None else frame.with_columns(self.lookup(ids).get_columns())
 
     def __reduce__(self) -> tuple[object, ...]:
-        """Pickle the result without its metadata; `to_frame()` includes it."""
-        return type(self), (self.ids, self.scores, self.ceiling, self.num_scored)
+        """Pickle the result with its string ids, but without other metadata; `to_frame()` includes that."""
+        values = (self.ids, self.scores, self.ceiling, self.num_scored)
+        if not self.has_keys or self.lookup is None:
+            return type(self), values
+        ids = torch.unique(self.ids[self.ids != NO_ITEM])  # (n,)
+        keys = self.lookup(ids)["id"].to_list()
+        return type(self), (*values, _KeptKeys(dict(zip(ids.tolist(), keys, strict=True))), True)
 
     def __iter__(self) -> Iterator[Tensor]:
         yield self.scores
@@ -92,10 +116,22 @@ class SearchResult:
 
 
 @dataclass(frozen=True, slots=True, eq=False)
+class _KeptKeys:
+    """The lookup of a result that was pickled: it holds the string ids of its own items only."""
+
+    keys: dict[int, str]
+
+    def __call__(self, ids: Tensor) -> "DataFrame":
+        import polars as pl  # noqa: PLC0415
+
+        return pl.DataFrame({"id": [self.keys[item] for item in ids.tolist()]}, schema={"id": pl.String})
+
+
+@dataclass(frozen=True, slots=True, eq=False)
 class Explanation:
     """The component scores and gate weights behind one score."""
 
-    item_id: int
+    item_id: int | str
     score: float
     component_scores: Tensor  # (Pq, Px)
     gate_weights: Tensor  # (Pq, Px)
@@ -121,7 +157,7 @@ class ItemBatch:
     items: object
     """Embeddings (n, D), ready components (n, Px, d), or item parts."""
     ids: ArrayLike | None = None
-    """One integer per row; if all batches omit them, ids continue from the greatest one."""
+    """One integer or string per row; if all batches omit them, ids continue from the greatest integer."""
     metadata: ArrowTable | None = None
     """A table with one row for each item."""
 

@@ -1,4 +1,4 @@
-"""Build segments from items: check the items, compute their side of the similarity and assign ids."""
+"""Build segments from items: check the items, and compute their side of the similarity."""
 
 import copy
 from collections.abc import Callable, Iterable, Iterator, Sequence
@@ -9,9 +9,10 @@ from torch import Tensor
 from typing_extensions import TypeAliasType
 
 from railsearch.foundation.errors import FingerprintError, InvalidInputError
-from railsearch.foundation.inputs import LARGEST_INTEGER, ArrayLike, ArrowTable, as_embeddings, as_ids, check_finite
+from railsearch.foundation.inputs import ArrayLike, ArrowTable, as_embeddings, check_finite
 from railsearch.foundation.results import ItemBatch, ItemBatches
-from railsearch.index.metadata import Metadata, as_metadata, fit_columns, stack
+from railsearch.index.metadata import Metadata, as_metadata, fit_columns, stack, with_keys
+from railsearch.index.numbering import Numbering
 from railsearch.index.segment import Segment
 from railsearch.kernels import compute_item_parts, plain_arithmetic
 from railsearch.similarity import ItemParts, QueryParts, Similarity
@@ -133,12 +134,11 @@ class SegmentBuilder:
         metadata: ArrowTable | None,
         *,
         rows_per_segment: int | None,
-        first_id: int | None,
+        numbering: Numbering,
     ) -> Iterator[Segment]:
         """Return an iterator of segments of `rows_per_segment` rows, or of a single one if that is None.
 
-        Arrays are checked immediately, batches as they arrive. If ids are omitted, they count from `first_id`; if that
-        is None, ids must be given.
+        Arrays are checked immediately, batches as they arrive.
         """
         if isinstance(items, ItemBatch):
             items, ids, metadata = items.items, items.ids, items.metadata  # type: ignore[assignment]
@@ -147,13 +147,13 @@ class SegmentBuilder:
                 raise InvalidInputError(
                     "items come in batches but ids or metadata was given too; put them into the batches."
                 )
-            batches = self._check_batches(items, first_id)  # type: ignore[arg-type]  # _is_batches checked it
+            batches = self._check_batches(items, numbering)  # type: ignore[arg-type]  # _is_batches checked it
         else:
-            batches = iter([self._checked(ItemBatch(items, ids, metadata), first_id)])
+            batches = iter([self._checked(ItemBatch(items, ids, metadata), numbering)])
         pieces = self._pieces(batches, rows_per_segment)
         return (Segment.build(piece.ids, piece.parts, piece.metadata) for piece in _regroup(pieces, rows_per_segment))
 
-    def _check_batches(self, batches: Iterable[object], first_id: int | None) -> Iterator["_Checked"]:
+    def _check_batches(self, batches: Iterable[object], numbering: Numbering) -> Iterator["_Checked"]:
         has_ids, first_row = None, 0
         for number, batch in enumerate(batches):
             if not isinstance(batch, ItemBatch):
@@ -162,16 +162,15 @@ class SegmentBuilder:
                 raise InvalidInputError(f"batch {number} of items differs in having ids; give ids in all or in none.")
             has_ids = batch.ids is not None
             try:
-                checked = self._checked(batch, first_id)
+                checked = self._checked(batch, numbering)
             except InvalidInputError as error:
                 raise InvalidInputError(f"batch {number} of items, from row {first_row} on: {error}") from error
             first_row += len(checked.ids)
-            first_id = None if first_id is None else first_id + len(checked.ids)
             yield checked
         if has_ids is None:
             raise InvalidInputError("items holds no batch; give at least 1 item.")
 
-    def _checked(self, batch: ItemBatch, first_id: int | None) -> "_Checked":
+    def _checked(self, batch: ItemBatch, numbering: Numbering) -> "_Checked":
         items: Tensor | ItemParts
         if isinstance(batch.items, ItemParts):
             check_parts(batch.items, self._expected, name="item", models=self._models)
@@ -180,9 +179,9 @@ class SegmentBuilder:
             items = as_embeddings(batch.items, name="items", shape=self._similarity.item_shape)  # type: ignore[arg-type]
         if len(items) == 0:
             raise InvalidInputError("items holds 0 rows; give at least 1 item.")
-        ids = _next_ids(first_id, len(items)) if batch.ids is None else as_ids(batch.ids, count=len(items))
+        numbered = numbering.number(batch.ids, len(items))
         metadata = None if batch.metadata is None else as_metadata(batch.metadata, count=len(items))
-        return _Checked(items, ids, metadata)
+        return _Checked(items, numbered.ids, metadata if numbered.keys is None else with_keys(metadata, numbered.keys))
 
     def _pieces(self, batches: Iterable["_Checked"], rows_per_segment: int | None) -> Iterator[Piece]:
         """Compute the item side of batches as they arrive; all must have the columns of the first."""
@@ -248,34 +247,6 @@ class _Checked:
     items: Tensor | ItemParts
     ids: Tensor  # (n,)
     metadata: Metadata | None
-
-
-class SeenIds:
-    """The ids of existing segments, to find repeats in new ones."""
-
-    def __init__(self, segments: Iterable[Segment], remedy: str) -> None:
-        self._ids = [segment.ids[segment.live_rows] for segment in segments]
-        self._remedy = remedy
-
-    def add(self, segment: Segment) -> Segment:
-        """Check that none of its ids was seen before, and return the segment."""
-        for known in self._ids:
-            is_known = torch.isin(segment.ids, known)  # (n,)
-            if bool(is_known.any()):
-                first = int(segment.ids[is_known][0])
-                raise InvalidInputError(
-                    f"id {first} is already in the index ({int(is_known.sum())} of the given ids are); {self._remedy}."
-                )
-        self._ids.append(segment.ids)
-        return segment
-
-
-def _next_ids(first_id: int | None, count: int) -> Tensor:
-    if first_id is None:
-        raise InvalidInputError("ids is missing; give the ids of the items to replace, or use add.")
-    if first_id + count > LARGEST_INTEGER:
-        raise InvalidInputError(f"{count} ids after {first_id - 1} do not fit into int64; give ids.")
-    return torch.arange(first_id, first_id + count)  # (n,)
 
 
 def _is_batches(items: object) -> bool:

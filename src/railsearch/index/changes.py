@@ -7,7 +7,9 @@ import torch
 from torch import Tensor
 
 from railsearch.foundation.errors import InvalidInputError
+from railsearch.foundation.inputs import ArrayLike
 from railsearch.index.corpus import Corpus
+from railsearch.index.keys import as_keys, has_keys, to_integers
 from railsearch.index.metadata import Metadata
 from railsearch.index.segment import Segment, join
 
@@ -34,12 +36,19 @@ def without_ids(segments: Sequence[Segment], ids: Tensor, *, missing_ok: bool) -
             is_known |= torch.isin(ids, segment.ids[segment.live_rows])
         if not bool(is_known.all()):
             first = int(ids[~is_known][0])
-            raise InvalidInputError(
-                f"id {first} is not in the index ({int((~is_known).sum())} of the given ids are not); omit it, "
-                "or pass missing_ok=True."
-            )
+            raise _missing(first, int((~is_known).sum()))
     left = [segment.without(ids) for segment in segments]
     return _drop_empty(left) or left[:1]
+
+
+def without_items(segments: Sequence[Segment], ids: ArrayLike, *, missing_ok: bool) -> list[Segment]:
+    """Do the same with ids as a user gives them: integers, or strings if the index has those."""
+    integers = to_integers(ids, segments, name="ids")  # (n,)
+    is_missing = integers < 0 if has_keys(segments) else torch.zeros_like(integers, dtype=torch.bool)  # (n,)
+    if not missing_ok and bool(is_missing.any()):
+        first = (as_keys(ids, name="ids") or [])[int(is_missing.nonzero()[0])]
+        raise _missing(first, int(is_missing.sum()))
+    return without_ids(segments, torch.unique(integers[~is_missing]), missing_ok=missing_ok)
 
 
 def compacted(corpus: Corpus, rows_per_segment: int) -> Iterator[Segment]:
@@ -50,6 +59,12 @@ def compacted(corpus: Corpus, rows_per_segment: int) -> Iterator[Segment]:
         parts = corpus[rows] if len(rows) else corpus.segments[0].parts[:0]
         metadata = None if frame is None else Metadata(frame[rows.cpu().numpy()])
         yield Segment.build(corpus.row_ids[rows], parts, metadata)
+
+
+def _missing(first: int | str, count: int) -> InvalidInputError:
+    return InvalidInputError(
+        f"id {first!r:.80} is not in the index ({count} of the given ids are not); omit it, or pass missing_ok=True."
+    )
 
 
 def _drop_empty(segments: Sequence[Segment]) -> list[Segment]:

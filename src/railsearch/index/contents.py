@@ -6,17 +6,17 @@ import threading
 from collections.abc import Callable, Mapping, Sequence, Sized
 from pathlib import Path
 
-import torch
-
 from railsearch.foundation.errors import IndexFolderError, InvalidInputError, StorageError
-from railsearch.foundation.inputs import ArrayLike, ArrowTable, as_integers, check_count
+from railsearch.foundation.inputs import ArrayLike, ArrowTable, check_count
 from railsearch.foundation.progress import counting
 from railsearch.foundation.results import ItemBatch, ItemBatches
-from railsearch.index.building import Items, SeenIds, SegmentBuilder, prepare_similarity
-from railsearch.index.changes import Keep, compacted, with_added, without_ids
+from railsearch.index.building import Items, SegmentBuilder, prepare_similarity
+from railsearch.index.changes import Keep, compacted, with_added, without_ids, without_items
 from railsearch.index.corpus import Corpus, Precision
 from railsearch.index.engines import Engine, ensure_available
-from railsearch.index.metadata import fit_columns
+from railsearch.index.keys import to_integers
+from railsearch.index.metadata import fit_columns, without_keys
+from railsearch.index.numbering import Numbering, SeenIds
 from railsearch.index.segment import Segment
 from railsearch.index.storage import Snapshot, Store
 from railsearch.index.storage.creating import creating, new_index
@@ -84,10 +84,10 @@ class Contents:
         with counting("indexing", _count(items), is_shown=show_progress) as on_rows:
             builder = SegmentBuilder(similarity, dtype=dtype, models=models, on_rows=on_rows)
             if path is None:
-                (segment,) = builder.build(items, ids, metadata, rows_per_segment=None, first_id=0)
+                (segment,) = builder.build(items, ids, metadata, rows_per_segment=None, numbering=Numbering())
                 return cls(corpus=Corpus.build(similarity, [segment], engine), models=models, source=source)
             size = builder.rows_per_segment
-            new = builder.build(items, ids, metadata, rows_per_segment=size, first_id=0)
+            new = builder.build(items, ids, metadata, rows_per_segment=size, numbering=Numbering())
             seen = SeenIds([], "give every item its own id")
             with (
                 new_index(path) as folder,
@@ -147,7 +147,7 @@ class Contents:
 
     def describe(self) -> dict[str, int | str | list[str] | None]:
         """Return a summary by name."""
-        corpus, frame, similarity = self.corpus, self.corpus.frame, self.corpus.similarity
+        corpus, frame, similarity = self.corpus, without_keys(self.corpus.frame), self.corpus.similarity
         pairs = f"{similarity.num_query_components} x {similarity.num_item_components} x {similarity.component_dim}"
         return {
             "path": None if self.path is None else str(self.path),
@@ -160,6 +160,7 @@ class Contents:
             "kernel": corpus.kernel.name,
             "similarity": f"{type(similarity).__name__} {pairs}",
             "fingerprint": self.models[0] if self.models else None,
+            "ids": "strings" if corpus.has_keys else "integers",
             "metadata": [] if frame is None else frame.columns,
             "source": [f"{name}: {value}" for name, value in self.source.items()],
             "tables": [] if self.path is None else summarise_tables(self.path, {own.name for own in corpus.segments}),
@@ -182,16 +183,14 @@ class Contents:
 
             def change(segments: Sequence[Segment], keep: Keep) -> Sequence[Segment]:
                 known = segments[0].metadata
-                largest = max((int(segment.ids[-1]) for segment in segments if len(segment)), default=-1)
                 seen = (
                     SeenIds([], "give every item its own id")
                     if replaces
                     else SeenIds(segments, "use upsert to replace items")
                 )
                 size = builder.rows_per_segment
-                new = builder.build(
-                    items, ids, metadata, rows_per_segment=size, first_id=None if replaces else largest + 1
-                )
+                numbering = Numbering(segments, replaces=replaces)
+                new = builder.build(items, ids, metadata, rows_per_segment=size, numbering=numbering)
                 for segment in new:
                     seen.add(segment)
                     fitted = dataclasses.replace(segment, metadata=fit_columns(segment.metadata, known))
@@ -203,12 +202,11 @@ class Contents:
 
     def remove(self, ids: ArrayLike, *, missing_ok: bool) -> None:
         """Make items no longer live."""
-        gone = as_integers(ids, name="ids").cpu()
+        gone = to_integers(ids, self.corpus.segments, name="ids")
         if gone.ndim != 1:
             raise InvalidInputError(f"ids has shape {tuple(gone.shape)}; give a flat list of ids.")
         if len(gone):
-            gone = torch.unique(gone)
-            self._commit("remove", lambda segments, keep: without_ids(segments, gone, missing_ok=missing_ok))
+            self._commit("remove", lambda segments, keep: without_items(segments, ids, missing_ok=missing_ok))
 
     def compact(self) -> None:
         """Write all live items again, in the order of their ids."""

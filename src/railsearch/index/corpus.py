@@ -9,8 +9,10 @@ from typing import TYPE_CHECKING
 import torch
 from torch import Tensor
 
+from railsearch.foundation.errors import InvalidInputError
 from railsearch.index.engines import Engine, Flat
-from railsearch.index.metadata import stack
+from railsearch.index.keys import has_keys
+from railsearch.index.metadata import KEY, stack, without_keys
 from railsearch.index.segment import Segment
 from railsearch.kernels import Kernel, KernelName, RowFilter, choose_kernel, use_kernel
 from railsearch.similarity import ItemParts, Similarity
@@ -160,6 +162,25 @@ class Corpus:
     def frame(self) -> "DataFrame | None":
         """Metadata of every row (N), live or not; None if the index has none."""
         return stack([segment.metadata.frame for segment in self.segments if segment.metadata is not None])
+
+    @property
+    def has_keys(self) -> bool:
+        """Whether ids are strings; does not read them."""
+        return has_keys(self.segments)
+
+    @property
+    def keys(self) -> list[str]:
+        """The string ids of live items, one for each of `ids`; raises InvalidInputError if ids are integers."""
+        frame = self.frame
+        if frame is None or not self.has_keys:
+            raise InvalidInputError("the ids of this index are integers; take them from index.ids.")
+        return frame[KEY].gather(self.rows.cpu().numpy()).to_list()
+
+    @property
+    def live_metadata(self) -> "DataFrame | None":
+        """Metadata of live items (M), one row for each of `ids`, without string ids; None if the index has none."""
+        frame = without_keys(self.frame)
+        return None if frame is None else frame[self.rows.cpu().numpy()]
 
     @property
     def has_metadata(self) -> bool:

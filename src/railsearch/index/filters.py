@@ -10,8 +10,9 @@ from torch import Tensor
 from typing_extensions import TypeAliasType
 
 from railsearch.foundation.errors import InvalidInputError, NotEnoughItemsError
-from railsearch.foundation.inputs import ArrayLike, as_id_lists, as_integers, is_mask
+from railsearch.foundation.inputs import ArrayLike, as_id_lists, is_mask
 from railsearch.index.corpus import Corpus
+from railsearch.index.keys import to_integers
 from railsearch.index.metadata import evaluate_filter, is_expression
 from railsearch.kernels import RowFilter
 
@@ -19,7 +20,7 @@ if TYPE_CHECKING:
     from polars import Expr
 
 Exclude = TypeAliasType("Exclude", ArrayLike | Sequence[object] | None)
-Allow = TypeAliasType("Allow", "ArrayLike | AbstractSet[int] | str | Expr | None")
+Allow = TypeAliasType("Allow", "ArrayLike | AbstractSet[int] | AbstractSet[str] | str | Expr | None")
 
 
 def make_filter(
@@ -32,7 +33,7 @@ def make_filter(
     is_allowed = torch.zeros(len(corpus), dtype=torch.bool)  # (N,)
     is_allowed[allowed_rows.cpu()] = True
     num_allowed = len(allowed_rows)
-    lists = [] if exclude is None else as_id_lists(exclude, name="exclude", count=num_queries)
+    lists = [] if exclude is None else _id_lists(exclude, corpus, count=num_queries)
     rows = [corpus.rows_of(ids).cpu() for ids in lists]
     if not pad:
         for query, own_rows in enumerate(rows):
@@ -50,7 +51,8 @@ def _allowed_rows(allow: Allow, corpus: Corpus) -> Tensor:
     if is_expression(allow):
         return corpus.rows[evaluate_filter(allow, corpus.frame, corpus.rows)]  # type: ignore[arg-type]
     given: ArrayLike = list(allow) if isinstance(allow, AbstractSet) else allow  # type: ignore[assignment]
-    if is_mask(given):
+    is_text = isinstance(given, (list, tuple)) and bool(given) and isinstance(given[0], str)
+    if not is_text and is_mask(given):  # numpy would give every string the room of the longest one
         mask = torch.as_tensor(np.asarray(given) if not isinstance(given, Tensor) else given).cpu()
         if tuple(mask.shape) != tuple(corpus.ids.shape):
             raise InvalidInputError(
@@ -58,10 +60,19 @@ def _allowed_rows(allow: Allow, corpus: Corpus) -> Tensor:
                 "give one true or false for each of index.ids."
             )
         return corpus.rows[mask.to(corpus.rows.device)]
-    ids = as_integers(given, name="allow").cpu()
+    ids = to_integers(given, corpus.segments, name="allow")
     if ids.ndim != 1:
         raise InvalidInputError(f"allow has shape {tuple(ids.shape)}; give a mask or a flat list of ids.")
     return corpus.rows_of(ids)
+
+
+def _id_lists(exclude: ArrayLike | Sequence[object], corpus: Corpus, *, count: int) -> list[Tensor]:
+    """Return the integer ids that are excluded from each query."""
+
+    def convert(ids: ArrayLike, name: str) -> Tensor:
+        return to_integers(ids, corpus.segments, name=name)
+
+    return as_id_lists(exclude, name="exclude", count=count, convert=convert)
 
 
 def _too_few(k: int, cause: str) -> NotEnoughItemsError:

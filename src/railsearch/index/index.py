@@ -41,6 +41,9 @@ class Index:
     >>> index.add(torch.tensor([[0.3, 1.0]]), ids=[30])
     >>> index.search(torch.tensor([[0.2, 0.9]]), k=1).ids.tolist()
     [[30]]
+    >>> shop = Index.build(DotProduct(dim=2), torch.eye(2), ids=["sku-1", "sku-2"])
+    >>> shop.search(torch.tensor([[0.2, 0.9]]), k=2, exclude=[["sku-1"]], pad=True).keys
+    [['sku-2', None]]
     """
 
     def __init__(self, *, contents: Contents) -> None:
@@ -67,7 +70,9 @@ class Index:
             similarity: compares queries and items; it is copied.
             items: item embeddings (N, D), ready components (N, Px, d) if the similarity takes those, the result of
                 `similarity.item_parts`, or an iterator of `ItemBatch` for more items than memory holds.
-            ids: one integer >= 0 for each item, all different; 0 to N - 1 if omitted.
+            ids: one integer >= 0 or one string for each item, all different; 0 to N - 1 if omitted. If they are
+                strings, all calls take strings and tables show strings. Inside, the index numbers the items from 0 in
+                the order of addition, and ties go to the item that was added first.
             path: a folder that does not exist yet; without a path the index is in memory only. A build that fails
                 leaves no folder.
             metadata: a table with one row for each item (a polars DataFrame, or any table with an Arrow interface).
@@ -75,9 +80,8 @@ class Index:
             precision: precision of the stored item components and gates: fp32, or fp16 or bf16 for half the memory.
                 Answers and certificates are then those of the rounded items.
             engine: finds the best items by dot product before scoring: Flat(), a plain scan, if omitted, or
-                Faiss(...). The first search that needs a table builds it, or `prepare_engine` builds all of them. In
-                a folder, tables that take long to build are kept on disk and opened by the next process. Exact
-                strategies stay exact with any engine; an engine that may miss items certifies nothing.
+                Faiss(...). The first search that needs a table builds it, or `prepare_engine` builds all of them; in a
+                folder they are kept. Exact strategies stay exact; an engine that may miss items certifies nothing.
             source: describes where the embeddings come from, such as an encoder and its fingerprint, as text by name.
             show_progress: a progress bar; by default on a terminal only.
         """
@@ -104,9 +108,8 @@ class Index:
         Items are mapped into memory, so processes that open the same index share it. The version that was opened
         does not change when others commit; `refresh` moves on to the newest.
 
-        Never truncate or overwrite a file of an index that is open, for example with rsync --inplace: the operating
-        system kills a process that reads a mapped file beyond its end (SIGBUS). `refresh`, `verify` and all changes
-        check the sizes of the files first, but a search cannot. Removing or replacing files does no harm.
+        Never truncate or overwrite a file of an open index, for example with rsync --inplace: the operating system
+        kills a process that reads a mapped file beyond its end (SIGBUS). Removing or replacing files does no harm.
 
         Args:
             path: a folder that `build` wrote.
@@ -129,8 +132,18 @@ class Index:
 
     @property
     def ids(self) -> Tensor:
-        """A copy of all item ids, ascending."""
+        """A copy of all item ids, ascending; the integers inside if ids are strings (see `keys`)."""
         return self._corpus.ids.clone()  # (M,)
+
+    @property
+    def has_keys(self) -> bool:
+        """Whether the ids of this index are strings."""
+        return self._corpus.has_keys
+
+    @property
+    def keys(self) -> list[str]:
+        """All string ids, one for each of `ids`; raises InvalidInputError if the ids are integers."""
+        return self._corpus.keys
 
     @property
     def version(self) -> int:
@@ -159,9 +172,8 @@ class Index:
 
     @property
     def metadata(self) -> "DataFrame | None":
-        """The metadata of the items, one row for each of `ids`; None if the index has none."""
-        frame = self._corpus.frame
-        return None if frame is None else frame[self._corpus.rows.cpu().numpy()]
+        """The metadata of the items, without string ids, one row for each of `ids`; None if the index has none."""
+        return self._corpus.live_metadata
 
     def describe(self) -> dict[str, int | str | list[str] | None]:
         """Return a summary of this index by name: its path, version, counts, similarity, metadata and settings."""
@@ -208,15 +220,15 @@ class Index:
             queries: query embeddings (B, D), ready components (B, Pq, d) if the similarity takes those, or the result
                 of `index.similarity.query_parts`.
             k: the number of items to return for each query.
-            strategy: how to search; if omitted, the strategy that `tune` chose for this k, or brute force.
+            strategy: how to search; by default the strategy that `tune` chose for this k, or brute force.
             exclude: one list, set or array of item ids for each query, such as items already seen, or a (B, E) array.
-                Ids that are not in the index are ignored, and so is -1.
+                Ids that are not in the index are ignored, such as -1.
             allow: search only these items, for all queries: a mask with one true or false for each of `index.ids`, a
-                list of ids, or a condition over the metadata: a polars expression, or one as text, such as
-                "year >= 2000 AND genre = 'jazz'".
+                list of ids, or a condition over the metadata (and string ids, as `id`): a polars expression, or one
+                as text, such as "year >= 2000 AND genre = 'jazz'".
             user_ids: one user id for each query, if the similarity has a user table.
             pad: if exclude and allow leave a query fewer than k items, fill up with id -1 and a score of minus
-                infinity. Without it, such a query raises an error.
+                infinity; by default, this raises an error.
         """
         return searching.search(
             self._contents, queries, k, strategy=strategy, exclude=exclude, allow=allow, user_ids=user_ids, pad=pad
@@ -235,7 +247,7 @@ class Index:
 
         Args:
             items: as in `build`.
-            ids: one integer >= 0 for each item; if omitted, they continue after the greatest id in the index.
+            ids: one for each item, as in `build`; omitted integers continue after the greatest id in the index.
             metadata: a table with the columns of the index.
             show_progress: a progress bar; by default on a terminal only.
         """
@@ -250,10 +262,7 @@ class Index:
         metadata: ArrowTable | None = None,
         show_progress: bool | None = None,
     ) -> None:
-        """Add items and replace those that have the same ids; durable once this returns.
-
-        Arguments are those of `add`, but ids must be given.
-        """
+        """Add items, or replace those with the same ids, as `add` does; durable once this returns."""
         self._contents.put(items, ids, metadata=metadata, replaces=True, show_progress=show_progress)
 
     def remove(self, ids: ArrayLike, *, missing_ok: bool = False) -> None:
@@ -261,23 +270,18 @@ class Index:
 
         Args:
             ids: the ids of items in the index.
-            missing_ok: ignore ids that are not in the index. Without it, they raise an error.
+            missing_ok: ignore ids that are not in the index; by default, they raise an error.
         """
         self._contents.remove(ids, missing_ok=missing_ok)
 
     def compact(self) -> None:
-        """Write all items again in the order of their ids, without the removed ones.
-
-        Searches get faster after many additions or removals. Disk space is freed later, by the cleanup of old versions
-        after each change.
-        """
+        """Write all items again in the order of their ids, without the removed ones; then searches are faster."""
         self._contents.compact()
 
     def prepare_engine(self) -> None:
         """Open or build all tables of the engine now, so that no search has to wait for one.
 
-        In a folder that can be written, tables of a persistent engine are kept on disk. A change to the index creates
-        new segments, whose tables are built by the next search or by the next call of this method.
+        Tables of a persistent engine are kept in the folder. Items that are added later need tables of their own.
         """
         self._corpus.prepare_engine()
 
@@ -330,7 +334,7 @@ class Index:
         )
 
     @plain_arithmetic()
-    def explain(self, query: ArrayLike, item_id: int, *, user_id: int | None = None) -> Explanation:
+    def explain(self, query: ArrayLike, item_id: int | str, *, user_id: int | None = None) -> Explanation:
         """Return the component scores and gate weights that the score of one query and one item consists of.
 
         Args:

@@ -16,7 +16,9 @@ from railsearch.index.conditions import compile_condition
 if TYPE_CHECKING:
     from polars import DataFrame, Expr, Series
 
-RESERVED = ("query", "rank", "id", "score")
+KEY = "id"
+"""The column of string ids, if the index has them."""
+RESERVED = ("query", "rank", KEY, "score")
 """Names of the columns that every table of results has."""
 UNITS_PER_DAY = {"ms": 86_400 * 10**3, "us": 86_400 * 10**6, "ns": 86_400 * 10**9}
 FIRST_DAY = -719_162
@@ -32,6 +34,7 @@ class _ArrowFile:
     content: "np.ndarray[tuple[int], np.dtype[np.uint8]]"  # (bytes,)
     path: Path
     num_rows: int
+    has_keys: bool
 
     def read(self) -> "DataFrame":
         """Read the table; compare its header with the expected rows first: a small file can unpack to many rows."""
@@ -44,9 +47,26 @@ class _ArrowFile:
                 raise IndexFolderError(
                     f"{self.path} has {num_rows} rows but its segment has {self.num_rows}; restore it from a copy."
                 )
-            return pl.read_ipc(content)
+            frame = pl.read_ipc(content)
+            self._check_columns(frame)
+            return frame
         except (OSError, pl.exceptions.PolarsError, pl.exceptions.PanicException) as error:
             raise IndexFolderError(f"{self.path} cannot be read ({error}); restore it from a copy.") from error
+
+    def _check_columns(self, frame: "DataFrame") -> None:
+        import polars as pl  # noqa: PLC0415
+
+        wrong = [name for name in RESERVED if name in frame.columns and (name != KEY or not self.has_keys)]
+        if wrong:
+            raise IndexFolderError(f"{self.path} has a column {wrong[0]!r} that it must not have; restore it.")
+        if not self.has_keys:
+            return
+        keys = frame[KEY] if KEY in frame.columns else pl.Series(KEY, [], dtype=pl.String)
+        if keys.dtype != pl.String or len(keys) != self.num_rows or keys.null_count() or not keys.is_unique().all():
+            raise IndexFolderError(
+                f"{self.path} must have a different string id in every row of column {KEY!r}, but it has not; restore "
+                "it from a copy."
+            )
 
 
 class Metadata:
@@ -57,11 +77,14 @@ class Metadata:
 
     def __init__(self, source: "DataFrame | _ArrowFile") -> None:
         self._source = source
+        self._rows: dict[str, int] | None = None
 
     @classmethod
-    def from_file(cls, content: "np.ndarray[tuple[int], np.dtype[np.uint8]]", *, path: Path, num_rows: int) -> Self:
-        """Take the content of an Arrow file that must have `num_rows` rows."""
-        return cls(_ArrowFile(content, path, num_rows))
+    def from_file(
+        cls, content: "np.ndarray[tuple[int], np.dtype[np.uint8]]", *, path: Path, num_rows: int, has_keys: bool
+    ) -> Self:
+        """Take the content of an Arrow file that must have `num_rows` rows, with or without string ids."""
+        return cls(_ArrowFile(content, path, num_rows, has_keys))
 
     @property
     def frame(self) -> "DataFrame":
@@ -70,6 +93,22 @@ class Metadata:
         if isinstance(source, _ArrowFile):
             source = self._source = source.read()
         return source
+
+    @property
+    def has_keys(self) -> bool:
+        """Whether a column holds string ids; does not read the table."""
+        source = self._source
+        return source.has_keys if isinstance(source, _ArrowFile) else KEY in source.columns
+
+    def keys_of(self, rows: Tensor) -> list[str]:
+        """Return the string ids of some rows (n,)."""
+        return self.frame[KEY].gather(rows.cpu().numpy()).to_list()
+
+    def rows_of_keys(self, keys: Sequence[str]) -> Tensor:
+        """Return the row of each string id (n,); -1 if there is none. The first call builds a lookup in memory."""
+        if self._rows is None:
+            self._rows = {key: row for row, key in enumerate(self.frame[KEY])}
+        return torch.tensor([self._rows.get(key, -1) for key in keys], dtype=torch.int64)
 
     def of_rows(self, rows: Tensor) -> "DataFrame":
         """Return the table of some rows (n,), in their order."""
@@ -140,6 +179,20 @@ def _check_dates(column: "Series", name: str) -> None:
             )
 
 
+def with_keys(metadata: Metadata | None, keys: list[str]) -> Metadata:
+    """Return metadata with a first column of string ids."""
+    import polars as pl  # noqa: PLC0415
+
+    column = pl.Series(KEY, keys, dtype=pl.String)
+    return Metadata(column.to_frame() if metadata is None else metadata.frame.clone().insert_column(0, column))
+
+
+def without_keys(frame: "DataFrame | None") -> "DataFrame | None":
+    """Return the columns that a user gave; None if there are none."""
+    given = None if frame is None else frame.drop(KEY, strict=False)
+    return given if given is not None and given.width else None
+
+
 def fit_columns(given: Metadata | None, known: Metadata | None) -> Metadata | None:
     """Check that items have the known columns, and return them in the known order."""
     found = None if given is None else dict(given.frame.schema)
@@ -194,6 +247,5 @@ def is_expression(allow: object) -> bool:
 
 
 def _described(schema: Mapping[str, object] | None) -> str:
-    if schema is None:
-        return "no columns"
-    return "columns " + ", ".join(f"{name} ({kind})" for name, kind in schema.items())
+    shown = [f"{name} ({kind})" for name, kind in (schema or {}).items() if name != KEY]
+    return f"columns {', '.join(shown)}" if shown else "no columns"

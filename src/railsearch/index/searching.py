@@ -13,6 +13,7 @@ from railsearch.index.certificate import as_float32
 from railsearch.index.contents import Contents
 from railsearch.index.corpus import Corpus
 from railsearch.index.filters import Allow, Exclude, make_filter
+from railsearch.index.keys import to_integers
 from railsearch.index.strategies import BruteForce, Found, Strategy
 from railsearch.index.strategy_text import format_strategy, parse_strategy
 from railsearch.index.tuning import TuningReport, tune
@@ -100,12 +101,15 @@ def tune_strategy(
     return report
 
 
-def explain(corpus: Corpus, query: ArrayLike, item_id: int, *, user_id: int | None) -> Explanation:
+def explain(corpus: Corpus, query: ArrayLike, item_id: int | str, *, user_id: int | None) -> Explanation:
     """Return the component scores and gate weights behind one score; see `Index.explain`."""
-    item_id = check_count(item_id, name="item_id", minimum=0)
-    rows = corpus.rows_of(torch.tensor([min(item_id, 2**63 - 1)]))  # (1,) or none
+    if not isinstance(item_id, str):
+        item_id = check_count(item_id, name="item_id", minimum=0)
+    rows = corpus.rows_of(to_integers([item_id], corpus.segments, name="item_id"))  # (1,) or none
     if not len(rows):
-        raise InvalidInputError(f"item_id is {item_id}, which is not among the {len(corpus.ids)} items of this index.")
+        raise InvalidInputError(
+            f"item_id is {item_id!r:.80}, which is not among the {len(corpus.ids)} items of this index."
+        )
     similarity = corpus.similarity
     queries = as_embeddings(as_tensor(query, "query")[None], name="query", shape=similarity.query_shape)
     users = None if user_id is None else as_user_ids([user_id], count=1)
@@ -145,4 +149,5 @@ def _result(corpus: Corpus, batches: list[Found]) -> SearchResult:
         ceiling=as_float32(torch.cat([found.ceiling for found in batches]), scores[:, -1]),
         num_scored=torch.cat([found.num_scored for found in batches]),
         lookup=lookup if corpus.has_metadata else None,
+        has_keys=corpus.has_keys,
     )

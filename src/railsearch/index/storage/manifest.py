@@ -41,6 +41,8 @@ class SegmentEntry:
     tombstones: str | None
     """The file that lists the rows that are no longer live."""
     has_metadata: bool
+    has_keys: bool = False
+    """Whether a column of the metadata holds string ids."""
 
     @property
     def files(self) -> tuple[str, ...]:
@@ -170,6 +172,10 @@ def _check_segments(manifest: Manifest) -> None:
         raise _Refused("it names a segment twice")
     if len({segment.has_metadata for segment in manifest.segments}) > 1:
         raise _Refused("some segments have metadata and some do not")
+    if len({segment.has_keys for segment in manifest.segments}) > 1:
+        raise _Refused("some segments have string ids and some do not")
+    if manifest.segments[0].has_keys and not manifest.segments[0].has_metadata:
+        raise _Refused("it has string ids but no metadata")
     for segment in manifest.segments:
         if not IDENTIFIER.fullmatch(segment.name):
             raise _Refused(f"it names {segment.name!r:.80}, which is not the name of a segment")

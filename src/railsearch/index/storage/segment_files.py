@@ -76,4 +76,6 @@ def _read_metadata(folder: Path, entry: SegmentEntry) -> Metadata | None:
     if not entry.has_metadata:
         return None
     file = metadata_file(entry.name)
-    return Metadata.from_file(map_file(folder, file).numpy(), path=folder / file, num_rows=entry.num_rows)
+    return Metadata.from_file(
+        map_file(folder, file).numpy(), path=folder / file, num_rows=entry.num_rows, has_keys=entry.has_keys
+    )

@@ -10,6 +10,7 @@ import torch
 from railsearch.foundation.errors import IndexFolderError, RailsearchError
 from railsearch.foundation.files import FileEntry
 from railsearch.foundation.safe_files import others_inside
+from railsearch.index.keys import check_keys
 from railsearch.index.storage.lock import ReaderLock
 from railsearch.index.storage.manifest import Manifest
 from railsearch.index.storage.places import MANIFEST_NAME, MANIFESTS, find_versions, manifest_file
@@ -107,6 +108,7 @@ def verify_versions(folder: Path, current: int | None) -> Verification:
             try:
                 known = open_version(folder, manifest, lock, known)
                 check_unique(folder, known)
+                check_keys(known.segments)
                 for segment in known.segments:
                     if segment.metadata is not None:
                         segment.metadata.frame  # noqa: B018  (reads it)

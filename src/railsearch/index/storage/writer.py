@@ -123,4 +123,6 @@ def _may_be_current(folder: Path, version: int) -> bool:
 
 
 def _entry(segment: Segment, tombstones: str | None) -> SegmentEntry:
-    return SegmentEntry(segment.name, len(segment), segment.longest, tombstones, segment.metadata is not None)
+    metadata = segment.metadata
+    has_keys = metadata is not None and metadata.has_keys
+    return SegmentEntry(segment.name, len(segment), segment.longest, tombstones, metadata is not None, has_keys)
