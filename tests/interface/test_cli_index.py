@@ -60,6 +60,38 @@ def test_changes(folder: Path) -> None:
     assert json.loads(run("index", "info", index, "--version", 3, "--json"))["version"] == 3
 
 
+def test_string_ids(folder: Path) -> None:
+    movies = pl.read_parquet(folder / "movies.parquet").with_columns(id=pl.format("tt{}", "id"))
+    movies.write_parquet(folder / "named.parquet")
+    index = folder / "named"
+    built = run("index", "build", index, "--model", folder / "model", "--items", folder / "named.parquet", "--json")
+    assert (json.loads(built)["ids"], json.loads(built)["metadata"]) == ("strings", ["title", "year"])
+    options = ["search", index, "--queries", folder / "users.npy", "-k", 3, "--explain"]
+    answers = json.loads(run(*options, "--json"))["queries"]
+    plain = json.loads(run("search", folder / "index", *options[2:], "--json"))["queries"]
+    for answer, expected in zip(answers, plain, strict=True):
+        assert [item["id"] for item in answer["items"]] == [f"tt{item['id']}" for item in expected["items"]]
+        assert answer["explanation"]["id"] == answer["items"][0]["id"]
+    assert f"why item {answers[0]['items'][0]['id']}: gate" in run(*options)
+    with pytest.raises(InvalidInputError, match="id 'tt9' is not in the index"):
+        run("index", "remove", index, "tt100", "tt9")
+    run("index", "remove", index, "tt100", "tt101")
+    (folder / "gone.txt").write_text("tt102\ntt103\n")
+    assert json.loads(run("index", "remove", index, "--ids", folder / "gone.txt", "--json"))["items"] == 46
+    np.save(folder / "two.npy", np.ones((2, 8), dtype=np.float32))
+    (folder / "two.txt").write_text("tt1\ntt104\n")
+    add = ["index", "add", folder / "untitled", "--items", folder / "two.npy", "--ids", folder / "two.txt", "--json"]
+    run(*["index", "build", folder / "untitled", "--model", folder / "model", *add[3:]])
+    assert json.loads(run(*add, "--upsert"))["items"] == 2
+    with pytest.raises(InvalidInputError, match="id 'tt1' is already in the index"):
+        run(*add)
+    with pytest.raises(InvalidInputError, match="id 'x' is not an integer, but the ids of this index are"):
+        run("index", "remove", folder / "index", 100, "x")
+    (folder / "gone.txt").write_text("tt102\n\ntt103")
+    with pytest.raises(InvalidInputError, match=r"gone.txt has no id in line 2; write one id on each line"):
+        run("index", "remove", index, "--ids", folder / "gone.txt")
+
+
 def test_arrays_and_precision(folder: Path) -> None:
     np.save(folder / "items.npy", np.random.default_rng(1).normal(size=(9, 8)).astype(np.float32))
     np.save(folder / "ids.npy", np.arange(9) * 2)

@@ -19,6 +19,7 @@ from railsearch import (
 )
 from railsearch.cli.app import app
 from railsearch.errors import FingerprintError, InvalidInputError, ModelFolderError
+from railsearch.models import TextModel
 from railsearch.recipes import CosineConfig, TextTrainingConfig
 from tests.support.tiny_text import PAIRS, make_base, make_data, make_recipe, make_retriever
 
@@ -43,8 +44,8 @@ def test_search_gives_passages_with_a_certificate(trained: TextRetriever) -> Non
     index = trained.build_index(dict(zip("abcdefghijklmnopqrst", PASSAGES, strict=True)))
     result = trained.search(["who w1 w7", "who w2 w14"], k=3, strategy=TwoPass())
     frame = result.to_frame()
-    assert frame.columns == ["query", "rank", "id", "score", "passage_id", "passage"]
-    assert [PASSAGES["abcdefghijklmnopqrst".index(name)] for name in frame["passage_id"]] == frame["passage"].to_list()
+    assert frame.columns == ["query", "rank", "id", "score", "passage"]
+    assert [PASSAGES["abcdefghijklmnopqrst".index(name)] for name in frame["id"]] == frame["passage"].to_list()
     assert result.is_exact.all()
     assert (result.gap == 0).all()
     expected = trained.model.similarity.score(
@@ -52,6 +53,53 @@ def test_search_gives_passages_with_a_certificate(trained: TextRetriever) -> Non
     )
     torch.testing.assert_close(result.scores, expected.topk(3).values)
     assert len(index) == 20
+
+
+def test_an_index_of_passages_changes(trained: TextRetriever, tmp_path: Path) -> None:
+    named = {f"p{row}": passage for row, passage in enumerate(PASSAGES)}
+    questions = [question for question, _ in PAIRS]
+    trained.build_index(named)
+    expected = trained.search(questions, k=5)
+    first = dict(list(named.items())[:12])
+    trained.build_index(first, tmp_path / "passages.index")
+    trained.add({key: named[key] for key in named if key not in first})
+    trained.upsert({"p3": "it is w1 end", "extra": "it is w2 end"})
+    assert len(trained.index) == 21
+    trained.remove(["extra"])
+    trained.upsert({"p3": named["p3"]})
+    opened = Index.open(tmp_path / "passages.index")  # every change is durable
+    assert sorted(opened.keys) == sorted(named)
+    assert opened.verify().is_intact
+    found = trained.search(questions, k=5)
+    assert found.keys == expected.keys
+    torch.testing.assert_close(found.scores, expected.scores)
+
+
+def test_wrong_changes_of_passages(base: Path, trained: TextRetriever, monkeypatch: pytest.MonkeyPatch) -> None:
+    with pytest.raises(InvalidInputError, match="there is no index; call build_index"):
+        make_retriever(base).add({"a": "it is w1"})
+    trained.build_index({"a": "it is w1", "b": "it is w2"})
+    monkeypatch.setattr(TextModel, "encode_passages", None)  # all of these are refused before any text is encoded
+    for call, given, message in (
+        (trained.add, {"c": "it is", "b": "it is"}, r"passage 'b' is already in the index \(1 of 2 passages are\)"),
+        (trained.add, {7: "it is"}, "ids holds the integer 7 but the ids of this index are strings"),
+        (trained.add, ["it is"], "passages is a list without ids but the ids of this index are strings"),
+        (trained.add, {"c": " "}, r"texts\[0\] is empty"),
+        (trained.upsert, ["it is"], "passages is a list without ids"),
+        (trained.upsert, {7: "it is"}, "ids holds the integer 7"),
+        (trained.remove, ["c"], "id 'c' is not in the index"),
+    ):
+        with pytest.raises(InvalidInputError, match=message):
+            call(given)
+    assert (trained.index.keys, trained.index.version) == (["a", "b"], 1)
+
+
+def test_passages_without_ids_are_numbered(trained: TextRetriever) -> None:
+    trained.build_index(PASSAGES[:3])
+    trained.add(PASSAGES[3:5])
+    trained.remove([1])
+    assert trained.index.ids.tolist() == [0, 2, 3, 4]
+    assert trained.index.metadata["passage"].to_list() == [PASSAGES[row] for row in (0, 2, 3, 4)]
 
 
 def test_the_card_has_test_figures_and_protocol(trained: TextRetriever) -> None:
@@ -113,7 +161,7 @@ def test_cosines_of_two_encoders_are_two_models(base: Path, tmp_path: Path) -> N
 
 def test_wrong_calls_say_what_to_do(base: Path, trained: TextRetriever, tmp_path: Path) -> None:
     fresh = make_retriever(base)
-    with pytest.raises(InvalidInputError, match="there is no index to search"):
+    with pytest.raises(InvalidInputError, match="there is no index; call build_index"):
         fresh.search(["who w1"], k=1)
     with pytest.raises(InvalidInputError, match=r"texts\[1\] is empty"):
         fresh.build_index(["it is w1", "  "], tmp_path / "never")
@@ -211,10 +259,13 @@ def test_from_a_recipe_to_an_answer(base: Path, tmp_path: Path) -> None:
     found = json.loads(run("search", index, "--text", "who w1 w7", "--text", "who w3", "-k", 2, "--json"))
     assert [answer["text"] for answer in found["queries"]] == ["who w1 w7", "who w3"]
     assert all(answer["is_exact"] and len(answer["items"]) == 2 for answer in found["queries"])
-    assert {item["passage_id"] for answer in found["queries"] for item in answer["items"]} <= {
-        f"p{n}" for n in range(20)
-    }
+    assert {item["id"] for answer in found["queries"] for item in answer["items"]} <= {f"p{n}" for n in range(20)}
     assert "passages per second; 0 of them are longer than 12 tokens" in built["encoding"]
+    (tmp_path / "more.jsonl").write_text('{"id": "new", "text": "it is w1"}\n{"id": "p3", "text": "it is w2"}')
+    more = ("index", "add", index, "--passages", tmp_path / "more.jsonl")
+    assert json.loads(run(*more, "--upsert", "--json"))["items"] == 21
+    assert set(Index.open(index).keys) == {"new", *(f"p{n}" for n in range(20))}
+    assert json.loads(run("index", "remove", index, "new", "--json"))["items"] == 20
     shown = run("search", index, "--text", "who w1 w7", "--row", 0, "--row", 0, "-k", 1, "--explain")
     assert "who w1 w7" in shown
     assert "certified exact" in shown
@@ -227,6 +278,9 @@ def test_from_a_recipe_to_an_answer(base: Path, tmp_path: Path) -> None:
         (["search", "{index}", "--text", " "], "empty"),
         (["search", "{index}", "--text", "who", "--model", "{base}"], "not the config of a railsearch text retriever"),
         (["index", "build", "{new}", "--model", "{model}"], "give either --items"),
+        (["index", "add", "{index}"], "give either --items with embeddings or --passages with texts"),
+        (["index", "add", "{index}", "--passages", "{texts}"], "the ids of this index are integers"),
+        (["index", "add", "{index}", "--passages", "{texts}", "--ids", "{texts}"], "--ids and --metadata belong to"),
         (["index", "build", "{new}", "--model", "{model}", "--passages", "{pairs}"], "has no field 'text' in line 1"),
         (["train", "{recipe}", "--set", "encoder.pool=mean"], "pool is not a setting"),
         (["train", "{recipe}", "--set", "encoder.kind=bert"], "choose from: sasrec, hstu, text"),
@@ -240,6 +294,7 @@ def test_wrong_commands_say_what_to_do(base: Path, tmp_path: Path, arguments: li
     places = {
         "index": tmp_path / "index", "model": tmp_path / "model", "base": base, "new": tmp_path / "new",
         "recipe": write_recipe(tmp_path, base), "pairs": tmp_path / "pairs.jsonl",
+        "texts": tmp_path / "passages.jsonl",
     }  # fmt: skip
     done = CliRunner().invoke(app, [argument.format(**places) for argument in arguments])
     assert isinstance(done.exception, Exception)

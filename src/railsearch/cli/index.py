@@ -2,9 +2,12 @@
 
 import dataclasses
 import time
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Annotated
 
+import numpy as np
+import numpy.typing as npt
 import typer
 
 from railsearch.cli.options import (
@@ -13,14 +16,14 @@ from railsearch.cli.options import (
     IdColumn,
     IdsFile,
     IndexFolder,
-    ItemsFile,
     Json,
     MetadataFile,
     OptionalItemsFile,
+    PassagesFile,
     chosen_engine,
 )
 from railsearch.cli.terminal import make_console, make_summary_table, print_json, visible
-from railsearch.data import read_array, read_items, read_passage_texts, read_queries
+from railsearch.data import read_ids, read_items, read_passage_texts, read_queries
 from railsearch.encoders import Side
 from railsearch.foundation.errors import InvalidInputError
 from railsearch.index import Index, Precision
@@ -46,12 +49,7 @@ def build(
         typer.Option(help="Model folder, of a similarity, a text retriever or a recommender.", show_default=False),
     ],
     items: OptionalItemsFile = None,
-    passages: Annotated[
-        Path | None,
-        typer.Option(
-            help="Passages to encode with a text model: JSON lines with an id and a text.", show_default=False
-        ),
-    ] = None,
+    passages: PassagesFile = None,
     ids: IdsFile = None,
     metadata: MetadataFile = None,
     precision: Annotated[Precision, typer.Option(help="Precision of the stored item components.")] = Precision.FP32,
@@ -87,10 +85,7 @@ def build(
     if items is None and passages is None:
         raise InvalidInputError("give either --items with embeddings or --passages with texts; recommenders need none.")
     if passages is not None:
-        if ids is not None or metadata is not None:
-            raise InvalidInputError(
-                "--ids and --metadata belong to --items; omit them, because the file of --passages has its own ids."
-            )
+        _check_own_ids(ids, metadata)
         if not isinstance(loaded, TextRetriever):
             raise InvalidInputError(f"--passages needs a text retriever but {model} holds a {type(loaded).__name__}.")
         retriever = loaded
@@ -118,7 +113,15 @@ def build(
 def add(
     index: IndexFolder,
     *,
-    items: ItemsFile,
+    items: OptionalItemsFile = None,
+    passages: PassagesFile = None,
+    model: Annotated[
+        Path | None,
+        typer.Option(
+            help="The text model that built the index, for --passages; only needed if its folder was moved.",
+            show_default=False,
+        ),
+    ] = None,
     ids: IdsFile = None,
     metadata: MetadataFile = None,
     upsert: Annotated[bool, typer.Option("--upsert", help="Replace items whose ids are already in the index.")] = False,
@@ -128,21 +131,30 @@ def add(
 ) -> None:
     """Add items; with --upsert, replace items that have the same ids.
 
+    To an index of a text model, --passages adds texts. The model is found through the index.
+
     Example: railsearch index add movies.index --items new-movies.parquet --upsert
+
+    Example: railsearch index add answers.index --passages new-answers.jsonl
     """
-    opened = Index.open(index)
-    batches = read_items(items, ids=ids, metadata=metadata, id_column=id_column, embedding_column=embedding_column)
-    if upsert:
-        opened.upsert(batches)
+    if (items is None) == (passages is None):
+        raise InvalidInputError("give either --items with embeddings or --passages with texts.")
+    opened, shown = Index.open(index), False if as_json else None
+    if passages is not None:
+        _check_own_ids(ids, metadata)
+        retriever = TextRetriever.load_for(opened, model)
+        (retriever.upsert if upsert else retriever.add)(read_passage_texts(passages), show_progress=shown)
     else:
-        opened.add(batches)
+        assert items is not None
+        batches = read_items(items, ids=ids, metadata=metadata, id_column=id_column, embedding_column=embedding_column)
+        (opened.upsert if upsert else opened.add)(batches, show_progress=shown)
     _report(opened, as_json)
 
 
 @app.command()
 def remove(
     index: IndexFolder,
-    item_ids: Annotated[list[int] | None, typer.Argument(help="Ids of items to remove.", show_default=False)] = None,
+    item_ids: Annotated[list[str] | None, typer.Argument(help="Ids of items to remove.", show_default=False)] = None,
     ids: IdsFile = None,
     missing_ok: Annotated[bool, typer.Option("--missing-ok", help="Ignore ids that are not in the index.")] = False,
     as_json: Json = False,
@@ -150,11 +162,16 @@ def remove(
     """Remove items by their ids.
 
     Example: railsearch index remove movies.index 17 42
+
+    Example: railsearch index remove shop.index sku-17 sku-42
+
+    Example: railsearch index remove shop.index --ids discontinued.txt
     """
     if (ids is None) == (not item_ids):
         raise InvalidInputError("no items to remove; give their ids as arguments, or a file of ids with --ids.")
     opened = Index.open(index)
-    opened.remove(read_array(ids) if ids is not None else item_ids or [], missing_ok=missing_ok)
+    given = read_ids(ids) if ids is not None else item_ids or []
+    opened.remove(given if opened.has_keys else _as_integers(given), missing_ok=missing_ok)
     _report(opened, as_json)
 
 
@@ -247,6 +264,23 @@ def info(
     Example: railsearch index info movies.index --json
     """
     _report(Index.open(index, version=version), as_json)
+
+
+def _as_integers(ids: Sequence[str] | npt.NDArray[np.generic]) -> list[int] | npt.NDArray[np.generic]:
+    """Read ids that were given as text, for an index whose ids are integers."""
+    if isinstance(ids, np.ndarray):
+        return ids
+    wrong = next((text for text in ids if not (text.isascii() and text.isdigit())), None)
+    if wrong is not None:
+        raise InvalidInputError(f"id {wrong!r:.80} is not an integer, but the ids of this index are; give integers.")
+    return [int(text) for text in ids]
+
+
+def _check_own_ids(ids: Path | None, metadata: Path | None) -> None:
+    if ids is not None or metadata is not None:
+        raise InvalidInputError(
+            "--ids and --metadata belong to --items; omit them, because the file of --passages has its own ids."
+        )
 
 
 def _report(index: Index, as_json: bool, more: dict[str, str] | None = None) -> None:

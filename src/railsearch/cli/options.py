@@ -13,13 +13,24 @@ IndexFolder = Annotated[Path, typer.Argument(help="The index folder.", show_defa
 _items = typer.Option(
     "--items",
     help="Items: a .npy array of embeddings (N, D), or a Parquet or Arrow table with a column of embeddings. A table "
-    "may also have a column of ids; all other columns become metadata.",
+    "may also have a column of ids, integers or strings; all other columns become metadata.",
     show_default=False,
 )
-ItemsFile = Annotated[Path, _items]
 OptionalItemsFile = Annotated[Path | None, _items]
+PassagesFile = Annotated[
+    Path | None,
+    typer.Option(
+        "--passages",
+        help="Passages to encode with a text model: JSON lines with an id and a text.",
+        show_default=False,
+    ),
+]
 IdsFile = Annotated[
-    Path | None, typer.Option("--ids", help="Ids for the items of a .npy array: a .npy array of integers.")
+    Path | None,
+    typer.Option(
+        "--ids",
+        help="Ids of items: a .npy array of integers or strings, or a .txt file with one string on each line.",
+    ),
 ]
 MetadataFile = Annotated[
     Path | None, typer.Option("--metadata", help="Metadata for the items of a .npy array: a Parquet or Arrow table.")

@@ -21,11 +21,11 @@ from railsearch.cli.options import (
     chosen_strategy,
 )
 from railsearch.cli.story import heat_map
-from railsearch.cli.terminal import make_console, make_frame_table, print_json
+from railsearch.cli.terminal import make_console, make_frame_table, print_json, visible
 from railsearch.data import read_queries
 from railsearch.foundation.errors import InvalidInputError
 from railsearch.foundation.json_values import rows_as_json
-from railsearch.foundation.results import Explanation, SearchResult
+from railsearch.foundation.results import NO_ITEM, Explanation, SearchResult
 from railsearch.index import Index
 from railsearch.text_retriever import TextRetriever
 
@@ -99,9 +99,10 @@ def search(
     result = opened.search(embeddings[rows], k, chosen, allow=allow, pad=pad)
     explanations: list[Explanation | None] = [None] * len(rows)
     if explain:
-        best = result.ids[:, 0].tolist()
+        best = [items[0] for items in (result.keys if opened.has_keys else result.ids.tolist())]
         explanations = [
-            opened.explain(embeddings[own], item) if item >= 0 else None for own, item in zip(rows, best, strict=True)
+            None if item in (None, NO_ITEM) else opened.explain(embeddings[own], item)
+            for own, item in zip(rows, best, strict=True)
         ]
     if as_json:
         answers = _as_json(result, rows, explanations)
@@ -151,7 +152,9 @@ def _print(
         scored = f"{int(result.num_scored[place]):,} of {num_items:,} items scored"
         console.print(f"  {_certificate(result, place)}; {scored}", soft_wrap=True)
         if explanation is not None:
-            console.print(f"  why item {explanation.item_id}: gate weight x component score of each component pair")
+            console.print(
+                f"  why item {visible(explanation.item_id)}: gate weight x component score of each component pair"
+            )
             weights, scores = explanation.gate_weights.tolist(), explanation.component_scores.tolist()
             console.print(heat_map(weights, scores, is_ascii=console.options.ascii_only), soft_wrap=True)
 

@@ -9,7 +9,7 @@ from railsearch.data.interactions.public_files import read_amazon, read_movielen
 from railsearch.data.interactions.published import PUBLISHED, Published
 from railsearch.data.interactions.splits import HeldOut, Split, leave_last_out
 from railsearch.data.interactions.tables import read_interactions
-from railsearch.data.items import read_array, read_items, read_queries
+from railsearch.data.items import read_array, read_ids, read_items, read_queries
 from railsearch.data.passages.layouts import (
     PassageLayout,
     read_beir,
@@ -53,6 +53,7 @@ __all__ = [
     "read_amazon",
     "read_array",
     "read_beir",
+    "read_ids",
     "read_insuranceqa",
     "read_interactions",
     "read_items",

@@ -32,6 +32,20 @@ def read_array(path: str | Path) -> npt.NDArray[np.generic]:
         ) from error
 
 
+def read_ids(path: str | Path) -> npt.NDArray[np.generic] | list[str]:
+    """Read ids of items: a .npy array of integers or strings, or a .txt file with one string on each line."""
+    file = _existing(path)
+    if file.suffix != ".txt":
+        return read_array(file)
+    try:
+        lines = file.read_text(encoding="utf-8").removesuffix("\n").split("\n")
+    except (OSError, UnicodeDecodeError) as error:
+        raise InvalidInputError(f"{file} cannot be read as text ({error}); write one id on each line.") from error
+    if "" in lines:
+        raise InvalidInputError(f"{file} has no id in line {lines.index('') + 1}; write one id on each line.")
+    return lines
+
+
 def read_items(
     path: str | Path,
     *,
@@ -46,7 +60,7 @@ def read_items(
     Args:
         path: a .npy array (N, D) or (N, Px, d), or a Parquet or Arrow table with a column of embeddings. If it has a
             column of ids, these are used; all other columns become metadata.
-        ids: a .npy array of ids, for items in an array.
+        ids: a .npy array of ids, or a .txt file with one string on each line, for items in an array.
         metadata: a Parquet or Arrow table with one row for each item, for items in an array.
         id_column: column of the ids in a table.
         embedding_column: column of the embeddings in a table: lists of numbers, all of one length.
@@ -75,7 +89,7 @@ def read_queries(path: str | Path, *, embedding_column: str = "embedding") -> np
 
 def _array_batches(file: Path, ids: str | Path | None, metadata: str | Path | None, batch_size: int) -> ItemBatches:
     array = read_array(file)
-    known_ids = None if ids is None else read_array(ids)
+    known_ids = None if ids is None else read_ids(ids)
     table = None if metadata is None else _collected(_scan(_existing(metadata)), metadata)
     if array.ndim == 0:
         raise InvalidInputError(f"{file} holds a single number; give an array of embeddings (N, D).")

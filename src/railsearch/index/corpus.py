@@ -10,8 +10,9 @@ import torch
 from torch import Tensor
 
 from railsearch.foundation.errors import InvalidInputError
+from railsearch.foundation.inputs import ArrayLike
 from railsearch.index.engines import Engine, Flat
-from railsearch.index.keys import has_keys
+from railsearch.index.keys import NOT_FOUND, has_keys, to_integers
 from railsearch.index.metadata import KEY, stack, without_keys
 from railsearch.index.segment import Segment
 from railsearch.kernels import Kernel, KernelName, RowFilter, choose_kernel, use_kernel
@@ -186,6 +187,11 @@ class Corpus:
     def has_metadata(self) -> bool:
         """Whether there is a `frame`; does not read it."""
         return self.segments[0].metadata is not None
+
+    def find(self, ids: ArrayLike) -> Tensor:
+        """Return the integer id of each given id (n,); -1 for those of no live item."""
+        integers = to_integers(ids, self.segments, name="ids")  # (n,)
+        return integers.masked_fill(~torch.isin(integers, self.ids.cpu()), NOT_FOUND)
 
     def rows_of(self, ids: Tensor) -> Tensor:
         """Return the rows of those ids that are live, each once; other ids are ignored."""

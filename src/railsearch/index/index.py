@@ -38,9 +38,6 @@ class Index:
     >>> scores, ids = index.search(torch.tensor([[0.2, 0.9]]), k=1)
     >>> ids.tolist()
     [[20]]
-    >>> index.add(torch.tensor([[0.3, 1.0]]), ids=[30])
-    >>> index.search(torch.tensor([[0.2, 0.9]]), k=1).ids.tolist()
-    [[30]]
     >>> shop = Index.build(DotProduct(dim=2), torch.eye(2), ids=["sku-1", "sku-2"])
     >>> shop.search(torch.tensor([[0.2, 0.9]]), k=2, exclude=[["sku-1"]], pad=True).keys
     [['sku-2', None]]
@@ -144,6 +141,10 @@ class Index:
     def keys(self) -> list[str]:
         """All string ids, one for each of `ids`; raises InvalidInputError if the ids are integers."""
         return self._corpus.keys
+
+    def find(self, ids: ArrayLike) -> Tensor:
+        """Return the integer id of each given id (n,), which may be strings; -1 for those that are not in the index."""
+        return self._corpus.find(ids)  # (n,)
 
     @property
     def version(self) -> int:

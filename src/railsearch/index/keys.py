@@ -13,6 +13,7 @@ from torch import Tensor
 
 from railsearch.foundation.errors import IndexFolderError, InvalidInputError
 from railsearch.foundation.inputs import ArrayLike, as_integers
+from railsearch.index.metadata import Metadata
 from railsearch.index.segment import Segment
 
 NOT_FOUND = -1
@@ -59,7 +60,7 @@ def find_keys(keys: Sequence[str], segments: Sequence[Segment]) -> Tensor:
             is_here &= segment.is_live.cpu()[rows]
         is_twice = is_here & (ids >= 0)  # (n,)
         if bool(is_twice.any()):
-            raise repeated_key(keys[int(is_twice.nonzero()[0])])
+            raise _repeated(keys[int(is_twice.nonzero()[0])], segment.metadata)
         ids[is_here] = segment.ids.cpu()[rows[is_here]]
     return ids
 
@@ -86,19 +87,20 @@ def to_integers(ids: ArrayLike, segments: Sequence[Segment], *, name: str) -> Te
 
 
 def check_keys(segments: Sequence[Segment]) -> None:
-    """Refuse segments in which a key is missing or two live items have the same one; reads all keys."""
+    """Refuse segments in which two live items have the same key, or one has none; reads all keys."""
     seen: set[str] = set()
     for segment in segments if has_keys(segments) else ():
         assert segment.metadata is not None
         for key in segment.metadata.keys_of(segment.live_rows):
             if key in seen:
-                raise repeated_key(key)
+                raise _repeated(key, segment.metadata)
             seen.add(key)
 
 
-def repeated_key(key: str) -> IndexFolderError:
-    """Return the error for an index in which two live items have the same key."""
-    return IndexFolderError(f"the index holds id {key!r:.80} more than once; restore its folder from a copy.")
+def _repeated(key: str, metadata: Metadata) -> IndexFolderError:
+    return IndexFolderError(
+        f"{metadata.path} holds id {key!r:.80}, which another segment holds too; restore the folder from a copy."
+    )
 
 
 def _as_list(values: ArrayLike, name: str) -> Sequence[object]:

@@ -78,6 +78,8 @@ class Metadata:
     def __init__(self, source: "DataFrame | _ArrowFile") -> None:
         self._source = source
         self._rows: dict[str, int] | None = None
+        self.path = source.path if isinstance(source, _ArrowFile) else None
+        """The file that the table is read from, if any."""
 
     @classmethod
     def from_file(

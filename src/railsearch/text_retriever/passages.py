@@ -1,44 +1,85 @@
 """Passages to index: ids and texts from several forms, encoded batch by batch."""
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
 
 from typing_extensions import TypeAliasType
 
 from railsearch.data import QuestionPassages
+from railsearch.encoders.text.tokens import check_texts
 from railsearch.foundation.errors import InvalidInputError
-from railsearch.foundation.results import ItemBatch
+from railsearch.foundation.results import ItemBatch, ItemBatches
+from railsearch.index import Index
+from railsearch.index.numbering import Numbering
 from railsearch.models import TextModel
 
 PASSAGES_PER_BATCH = 2048
 """Passages whose components are in memory at once while an index is built."""
 
-PassagesLike = TypeAliasType("PassagesLike", Sequence[str] | Mapping[str, str] | QuestionPassages)
+PassagesLike = TypeAliasType("PassagesLike", Sequence[str] | Mapping[str, str] | Mapping[int, str] | QuestionPassages)
 
 
-def ids_and_texts(passages: PassagesLike) -> tuple[Sequence[str], Sequence[str]]:
-    """Return ids and texts of passages; texts without ids are numbered from 0."""
+@dataclass(frozen=True, slots=True, eq=False)
+class Passages:
+    """Texts of passages that were checked, and their ids; None if they have none."""
+
+    ids: list[str] | list[int] | None
+    texts: Sequence[str]
+
+    def __len__(self) -> int:
+        return len(self.texts)
+
+    def encode(self, model: TextModel, on_rows: Callable[[int], None]) -> ItemBatches:
+        """Encode the passages batch by batch, with their texts as metadata; `on_rows` counts those that are done."""
+        return ItemBatches(_encoded_batches(model, self, on_rows), len(self))
+
+
+def as_passages(passages: PassagesLike) -> Passages:
+    """Check texts and ids of passages; a list of texts has no ids."""
+    found = _ids_and_texts(passages)
+    check_texts(found.texts)
+    if found.ids is not None:
+        Numbering().number(found.ids, len(found))  # raises if they are wrong
+    return found
+
+
+def _ids_and_texts(passages: PassagesLike) -> Passages:
     given: object = passages
     if isinstance(given, QuestionPassages):
-        return given.passage_ids, given.passages
+        return Passages(list(given.passage_ids), given.passages)
     if isinstance(given, Mapping):
-        return [str(key) for key in given], list(given.values())
+        return Passages(list(given), list(given.values()))
     if isinstance(given, Sequence) and not isinstance(given, str):
-        return [str(row) for row in range(len(given))], given
+        return Passages(None, given)
     raise InvalidInputError(
         f"passages is a {type(passages).__name__}; give a list of texts, a mapping from ids to texts, or "
         "QuestionPassages."
     )
 
 
-def encoded_batches(
-    model: TextModel, ids: Sequence[str], texts: Sequence[str], on_rows: Callable[[int], None]
-) -> Iterator[ItemBatch]:
-    """Encode passages, and yield them in batches with their metadata; `on_rows` is called with the number done."""
+def check_new(passages: Passages, index: Index) -> None:
+    """Refuse passages whose ids are in the index, before they are encoded."""
+    if passages.ids is None:
+        if index.has_keys:
+            raise InvalidInputError(
+                "passages is a list without ids but the ids of this index are strings; give a mapping of ids to texts."
+            )
+        return
+    is_known = index.find(passages.ids) >= 0  # (n,)
+    if bool(is_known.any()):
+        first = passages.ids[int(is_known.nonzero()[0])]
+        raise InvalidInputError(
+            f"passage {first!r:.80} is already in the index ({int(is_known.sum())} of {len(passages)} passages are); "
+            "use upsert to replace passages."
+        )
+
+
+def _encoded_batches(model: TextModel, passages: Passages, on_rows: Callable[[int], None]) -> Iterator[ItemBatch]:
     import polars as pl  # noqa: PLC0415  (importing railsearch stays cheap)
 
-    for first in range(0, len(texts), PASSAGES_PER_BATCH):
+    for first in range(0, len(passages), PASSAGES_PER_BATCH):
         rows = slice(first, first + PASSAGES_PER_BATCH)
-        components = model.encode_passages(texts[rows])
-        table = pl.DataFrame({"passage_id": list(ids[rows]), "passage": list(texts[rows])})
+        components = model.encode_passages(passages.texts[rows])
         on_rows(len(components))
-        yield ItemBatch(components, None, table)
+        table = pl.DataFrame({"passage": list(passages.texts[rows])})
+        yield ItemBatch(components, None if passages.ids is None else passages.ids[rows], table)

@@ -8,13 +8,12 @@ from torch import Tensor
 from typing_extensions import TypeAliasType
 
 from railsearch.data import PairsLike, QuestionPassages, read_passages
-from railsearch.encoders.text.tokens import check_texts
 from railsearch.evaluation import Evaluation, evaluate_questions
 from railsearch.folders import ModelCard, check_target, register_opener
 from railsearch.foundation.errors import FingerprintError, InvalidInputError
 from railsearch.foundation.inputs import as_path, check_count
 from railsearch.foundation.progress import counting
-from railsearch.foundation.results import ItemBatches, SearchResult
+from railsearch.foundation.results import SearchResult
 from railsearch.index import Allow, Engine, Exclude, Index, ModelSource, Precision, Strategy, folder_of, model_of
 from railsearch.models import TextModel
 from railsearch.similarity.fingerprints import compute_fingerprint
@@ -22,7 +21,7 @@ from railsearch.similarity.registry import kind_of
 from railsearch.text_retriever.card import describe_retriever, questions_digest
 from railsearch.text_retriever.fitting import train_model
 from railsearch.text_retriever.folder import FORMAT, SavedRetriever, read_retriever, write_retriever
-from railsearch.text_retriever.passages import PassagesLike, encoded_batches, ids_and_texts
+from railsearch.text_retriever.passages import PassagesLike, as_passages, check_new
 from railsearch.text_retriever.recipe import TextRecipe, build_text_model, continue_model, read_split_data
 from railsearch.training import FitReport
 from railsearch.training.processes import Processes
@@ -182,23 +181,23 @@ class TextRetriever:
     ) -> Index:
         """Encode passages and index them, in memory or as a folder; `search` uses this index from now on.
 
-        Ids of the index are the positions of the passages. Its metadata have the columns passage_id and passage.
+        The metadata of the index have the column passage.
 
         Args:
-            passages: texts; a mapping from ids to texts; or the passages of `QuestionPassages`.
+            passages: a mapping from ids to texts, or the passages of `QuestionPassages`: their ids, usually strings,
+                are those of the index. Or a list of texts, which are numbered from 0.
             path: a folder to create, which must not exist.
             precision: precision of the item components: fp32, fp16 or bf16.
             engine: engine of the first stage, as in `Index.build`.
             show_progress: draw a progress bar with the encoding rate; by default only on a terminal.
         """
-        ids, texts = ids_and_texts(passages)
+        given = as_passages(passages)
         if path is not None and as_path(path).exists():
             raise InvalidInputError(f"{path} already exists; open it with open_index, or choose another path.")
-        check_texts(texts)
-        with counting("encoding passages", len(texts), is_shown=show_progress) as count:
+        with counting("encoding passages", len(given), is_shown=show_progress) as count:
             self.index = Index.build(
                 self.model.similarity,
-                ItemBatches(encoded_batches(self.model, ids, texts, count), len(texts)),
+                given.encode(self.model, count),
                 path=path,
                 precision=precision,
                 engine=engine,
@@ -217,6 +216,36 @@ class TextRetriever:
         """
         self.index = self._source().open_index(path, version=version, engine=engine)
         return self.index
+
+    def add(self, passages: PassagesLike, *, show_progress: bool | None = None) -> None:
+        """Encode passages and add them to the index; durable once this returns.
+
+        Args:
+            passages: as in `build_index`. Ids that are in the index are refused; a list of texts continues its numbers.
+            show_progress: draw a progress bar with the encoding rate; by default only on a terminal.
+        """
+        given, index = as_passages(passages), self._opened()
+        check_new(given, index)
+        with counting("encoding passages", len(given), is_shown=show_progress) as count:
+            index.add(given.encode(self.model, count), show_progress=False)
+
+    def upsert(self, passages: PassagesLike, *, show_progress: bool | None = None) -> None:
+        """Encode passages, and add them to the index or replace those that have the same ids, as `add` does."""
+        given, index = as_passages(passages), self._opened()
+        if given.ids is None:
+            raise InvalidInputError("passages is a list without ids; give a mapping from ids to texts, or use add.")
+        index.find(given.ids)  # raises if they are not of the kind that the index has
+        with counting("encoding passages", len(given), is_shown=show_progress) as count:
+            index.upsert(given.encode(self.model, count), show_progress=False)
+
+    def remove(self, passage_ids: Sequence[str] | Sequence[int], *, missing_ok: bool = False) -> None:
+        """Remove passages from the index; durable once this returns.
+
+        Args:
+            passage_ids: ids of passages in the index.
+            missing_ok: ignore ids that are not in the index; by default, they raise an error.
+        """
+        self._opened().remove(passage_ids, missing_ok=missing_ok)
 
     def search(
         self,
@@ -239,10 +268,9 @@ class TextRetriever:
             pad: as in `Index.search`.
         """
         check_count(k, name="k")
-        if self.index is None:
-            raise InvalidInputError("there is no index to search; call build_index(passages), or open_index(path).")
+        index = self._opened()
         queries = self.encode_queries(texts, show_progress=False)
-        return self.index.search(queries, k, strategy, exclude, allow, pad=pad)
+        return index.search(queries, k, strategy, exclude, allow, pad=pad)
 
     def save(self, path: str | Path, *, overwrite: bool = False) -> None:
         """Write a model folder: config.json, encoder/ with its tokenizer, similarity/, and a model card, README.md.
@@ -276,6 +304,11 @@ class TextRetriever:
         retriever._source().check(index)
         retriever.index = index
         return retriever
+
+    def _opened(self) -> Index:
+        if self.index is None:
+            raise InvalidInputError("there is no index; call build_index(passages), or open_index(path).")
+        return self.index
 
     def _source(self) -> ModelSource:
         return ModelSource(FORMAT.name, self.fingerprint, self._folder)

@@ -1,5 +1,6 @@
 """Passages on their way into an index: ids, texts and batches, without any language model."""
 
+import dataclasses
 from collections.abc import Sequence
 
 import pytest
@@ -9,7 +10,7 @@ from torch import Tensor
 from railsearch.data import QuestionPassages
 from railsearch.errors import InvalidInputError
 from railsearch.text_retriever import passages
-from railsearch.text_retriever.passages import encoded_batches, ids_and_texts
+from railsearch.text_retriever.passages import as_passages
 
 DATA = QuestionPassages.from_pairs([("who?", "Ann."), ("when?", "Today.")])
 
@@ -17,25 +18,41 @@ DATA = QuestionPassages.from_pairs([("who?", "Ann."), ("when?", "Today.")])
 @pytest.mark.parametrize(
     ("given", "ids", "texts"),
     [
-        (["a", "b"], ["0", "1"], ["a", "b"]),
-        (("a",), ["0"], ["a"]),
-        ({"p7": "a", 3: "b"}, ["p7", "3"], ["a", "b"]),
-        ([], [], []),
+        (["a", "b"], None, ["a", "b"]),
+        (("a",), None, ["a"]),
+        ({"p7": "a", "3": "b"}, ["p7", "3"], ["a", "b"]),
+        ({7: "a", 3: "b"}, [7, 3], ["a", "b"]),
+        ([], None, []),
     ],
 )
-def test_ids_and_texts(given: object, ids: list[str], texts: list[str]) -> None:
-    found = ids_and_texts(given)
-    assert [list(each) for each in found] == [ids, texts]
+def test_ids_and_texts(given: object, ids: list[str] | None, texts: list[str]) -> None:
+    found = as_passages(given)
+    assert (found.ids, list(found.texts)) == (ids, texts)
 
 
 def test_passages_of_data_keep_their_ids() -> None:
-    assert ids_and_texts(DATA) == (DATA.passage_ids, DATA.passages)
+    found = as_passages(DATA)
+    assert (tuple(found.ids), found.texts) == (DATA.passage_ids, DATA.passages)
+
+
+@pytest.mark.parametrize(
+    ("given", "message"),
+    [
+        ({"p7": "a", 3: "b"}, "ids holds the string 'p7' and, in row 1, 3; give only strings, or only integers"),
+        ({"": "a"}, "an empty string in row 0"),
+        ({-1: "a"}, "ids must be 0 or greater"),
+        (dataclasses.replace(DATA, passage_ids=("x", "x")), "ids holds 'x' more than once"),
+    ],
+)
+def test_wrong_ids(given: object, message: str) -> None:
+    with pytest.raises(InvalidInputError, match=message):
+        as_passages(given)
 
 
 @pytest.mark.parametrize("given", ["text", 5, None, {"a", "b"}])
 def test_what_is_no_passages(given: object) -> None:
     with pytest.raises(InvalidInputError, match=f"passages is a {type(given).__name__}; give a list of texts"):
-        ids_and_texts(given)
+        as_passages(given)
 
 
 class Lengths:
@@ -49,9 +66,9 @@ def test_batches_bring_components_and_metadata_in_order(monkeypatch: pytest.Monk
     monkeypatch.setattr(passages, "PASSAGES_PER_BATCH", 2)
     texts = ["a", "bb", "ccc", "dddd", "eeeee"]
     done: list[int] = []
-    batches = list(encoded_batches(Lengths(), [f"p{n}" for n in range(5)], texts, done.append))
+    given = as_passages({f"p{n}": text for n, text in enumerate(texts)})
+    batches = list(given.encode(Lengths(), done.append))
     assert done == [2, 2, 1]
     assert torch.cat([batch.items for batch in batches]).flatten().tolist() == [1, 2, 3, 4, 5]
-    assert [row for batch in batches for row in batch.metadata.rows()] == [
-        (f"p{n}", text) for n, text in enumerate(texts)
-    ]
+    assert [text for batch in batches for (text,) in batch.metadata.rows()] == texts
+    assert [own for batch in batches for own in batch.ids] == [f"p{n}" for n in range(5)]
