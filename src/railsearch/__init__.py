@@ -22,6 +22,7 @@ if TYPE_CHECKING:
         similarity,
         testing,
     )
+    from railsearch.comparison import compare
     from railsearch.errors import RailsearchError
     from railsearch.evaluation import evaluate
     from railsearch.folders import load_similarity, save_similarity
@@ -58,6 +59,7 @@ __all__ = [
     "TwoPass",
     "baselines",
     "benchmark",
+    "compare",
     "data",
     "encoders",
     "errors",
@@ -77,6 +79,7 @@ __all__ = [
 ]
 
 _NAMES = {
+    "comparison": ("compare",),
     "errors": ("RailsearchError",),
     "evaluation": ("evaluate",),
     "folders": ("load_similarity", "save_similarity"),

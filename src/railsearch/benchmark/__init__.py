@@ -2,7 +2,7 @@
 
 from railsearch.benchmark.machine import Machine, describe_machine
 from railsearch.benchmark.naive import NaiveBruteForce
-from railsearch.benchmark.plot import check_plot, plot_recall_latency
+from railsearch.benchmark.plot import check_plot, plot_intervals, plot_recall_latency
 from railsearch.benchmark.report import BenchmarkReport, BenchmarkRow, Latency
 from railsearch.benchmark.run import benchmark_shape, run_benchmark
 from railsearch.benchmark.scaling import ScalingReport, ScalingRow, measure_scaling, scale_shape
@@ -19,6 +19,7 @@ __all__ = [
     "check_plot",
     "describe_machine",
     "measure_scaling",
+    "plot_intervals",
     "plot_recall_latency",
     "run_benchmark",
     "scale_shape",

@@ -1,7 +1,8 @@
-"""The plot of a benchmark: hit rate against latency of each strategy."""
+"""Plots: hit rate against latency of each strategy, and metrics of several systems with their intervals."""
 
 import importlib.util
 import os
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 from railsearch.benchmark.report import BenchmarkReport
@@ -53,4 +54,40 @@ def plot_recall_latency(report: BenchmarkReport, path: Path) -> None:
     )
     figure.legend(loc="outside right upper")
     axes.grid(visible=True, alpha=0.3)
+    figure.savefig(path, dpi=150)
+
+
+def plot_intervals(
+    values: Mapping[str, Sequence[float]],
+    intervals: Mapping[str, Sequence[tuple[float, float]]],
+    *,
+    names: Sequence[str],
+    title: str,
+    path: Path,
+) -> None:
+    """Plot the metrics of several systems side by side, each with its confidence interval.
+
+    Args:
+        values: the metrics of each system, in the order of `names`.
+        intervals: their lower and upper bounds.
+        names: names of the metrics.
+        title: text above the plot.
+        path: the file.
+    """
+    check_plot(path)
+    from matplotlib.figure import Figure  # noqa: PLC0415  (optional, and slow to import)
+
+    figure = Figure(figsize=(9, 5), layout="constrained")
+    axes = figure.add_subplot()
+    width = 0.8 / len(values)
+    for number, (system, heights) in enumerate(values.items()):
+        places = [place + (number + 0.5) * width - 0.4 for place in range(len(names))]
+        below = [max(0.0, height - low) for height, (low, _) in zip(heights, intervals[system], strict=True)]
+        above = [max(0.0, high - height) for height, (_, high) in zip(heights, intervals[system], strict=True)]
+        axes.bar(places, heights, width, yerr=[below, above], capsize=3, label=system)
+    axes.set_xticks(range(len(names)), names)
+    axes.set_ylabel("test queries, with intervals of 95 %")
+    axes.set_title(title, fontsize=9, wrap=True)
+    axes.grid(visible=True, axis="y", alpha=0.3)
+    axes.legend()
     figure.savefig(path, dpi=150)

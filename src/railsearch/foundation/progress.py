@@ -130,3 +130,9 @@ def measuring(num_steps: int, *, is_shown: bool | None) -> Iterator[Callable[[st
             meter.write_line(lambda task: f"measuring {step}: {task.completed:,.0f} of {num_steps:,}")
 
         yield count
+
+
+def announce(text: str, *, is_shown: bool | None) -> None:
+    """Write a line about the work that begins now on standard error, unless nothing shall be shown."""
+    if is_shown is not False:
+        Console(stderr=True).print(text, markup=False, highlight=False, soft_wrap=True)

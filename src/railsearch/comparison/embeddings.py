@@ -1,0 +1,165 @@
+"""A comparison on given embeddings: the system as it is, a tuned cosine or dot product, and a Mixture of Logits."""
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+import torch
+from torch import Tensor
+
+from railsearch.benchmark import describe_machine
+from railsearch.comparison.cost import BATCH_SIZE, DEPTH, bytes_per_item, index_search, time_searches, timed_queries
+from railsearch.comparison.report import Comparison, System
+from railsearch.comparison.splitting import PairSplit
+from railsearch.evaluation import Evaluation, evaluate
+from railsearch.folders import save_similarity
+from railsearch.foundation.progress import announce
+from railsearch.similarity import DotProduct, MixtureOfLogits, Similarity
+from railsearch.training import FitReport, fit_similarity
+
+MIXTURE = "MoL"
+
+
+@dataclass(frozen=True, slots=True)
+class Budget:
+    """The training that every system gets."""
+
+    num_runs: int
+    epochs: int
+    batch_size: int
+    num_components: int
+    """Components of queries and of items in the mixture."""
+    folder: Path | None
+    """Folder for checkpoints and trained similarities; None keeps nothing."""
+    show_progress: bool | None
+
+    def __str__(self) -> str:
+        times = "once" if self.num_runs == 1 else f"{self.num_runs} times (seeds 0 to {self.num_runs - 1})"
+        return (
+            f"every model is trained {times}: at most {self.epochs} epochs with batches of {self.batch_size} pairs; "
+            "validation MRR picks the epoch, and may pick the start"
+        )
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Trained:
+    """The runs of one system."""
+
+    name: str
+    evaluations: tuple[Evaluation, ...]
+    reports: tuple[FitReport, ...]
+    similarity: Similarity
+    """The similarity of the first run."""
+
+
+def compare_embeddings(
+    queries: Tensor,
+    items: Tensor,
+    split: PairSplit,
+    budget: Budget,
+    *,
+    is_cosine: bool,
+    unit: str = "queries",
+    before: Sequence[System] = (),
+    notes: Sequence[str] = (),
+) -> Comparison:
+    """Train and measure each system on the same split.
+
+    Args:
+        queries: (Q, D) query embeddings.
+        items: (N, D) item embeddings.
+        split: training, validation and test pairs.
+        budget: the training that every system gets.
+        is_cosine: whether the given system is the cosine of the embeddings; otherwise it is their dot product.
+        unit: the name of queries in the verdict.
+        before: systems that were measured on the same test queries before, simpler than all others.
+        notes: more that the figures depend on.
+    """
+    dim = queries.shape[1]
+    kind = "cosine" if is_cosine else "dot product"
+    frozen = DotProduct(dim=dim, cosine=is_cosine)
+
+    def build(num_components: int, seed: int) -> MixtureOfLogits:
+        one = {"gate_inputs": (), "gate_dropout": 0.0} if num_components == 1 else {}
+        return MixtureOfLogits.around(
+            dim=dim,
+            cosine=is_cosine,
+            dot_product=not is_cosine,
+            num_query_components=num_components,
+            num_item_components=num_components,
+            seed=seed,
+            **one,  # type: ignore[arg-type]
+        )
+
+    measured = [
+        Trained(f"frozen {kind}", (_measure(frozen, queries, items, split),), (), frozen),
+        _train(f"tuned {kind}", lambda seed: build(1, seed), queries, items, split, budget),
+        _train(MIXTURE, lambda seed: build(budget.num_components, seed), queries, items, split, budget),
+    ]
+    timed = timed_queries(queries[torch.unique(split.test[:, 0])])
+    searches = [index_search(own.similarity, items, timed) for own in measured]
+    milliseconds = time_searches(searches, num_queries=len(timed))
+    systems = [
+        System(
+            name=own.name,
+            evaluations=own.evaluations,
+            training_seconds=_mean_seconds(own.reports),
+            best_epochs=tuple(report.best_epoch for report in own.reports),
+            search_milliseconds=time,
+            bytes_per_item=bytes_per_item(own.similarity, items),
+        )
+        for own, time in zip(measured, milliseconds, strict=True)
+    ]
+    return Comparison.of_systems(
+        [*before, *systems],
+        unit=unit,
+        protocol=measured[0].evaluations[0].protocol,
+        notes=(
+            split.description,
+            *notes,
+            f"{budget}; {MIXTURE} has {budget.num_components} x {budget.num_components} components",
+            f"search: {DEPTH} best of {len(items):,} items by brute force, {len(timed)} queries in batches of {BATCH_SIZE}",
+        ),
+        machine=describe_machine(),
+    )
+
+
+def _train(
+    name: str,
+    build: Callable[[int], MixtureOfLogits],
+    queries: Tensor,
+    items: Tensor,
+    split: PairSplit,
+    budget: Budget,
+) -> Trained:
+    evaluations, reports, similarities = [], [], []
+    for seed in range(budget.num_runs):
+        announce(f"training: {name}, seed {seed}", is_shown=budget.show_progress)
+        similarity = build(seed)
+        folder = None if budget.folder is None else budget.folder / f"{name.replace(' ', '-').lower()}-{seed}"
+        report = fit_similarity(
+            similarity,
+            queries,
+            items,
+            split.train,
+            validation_pairs=split.validation,
+            epochs=budget.epochs,
+            batch_size=min(budget.batch_size, max(2, len(split.train))),
+            seed=seed,
+            folder=folder,
+            show_progress=budget.show_progress,
+        )
+        if folder is not None:
+            save_similarity(similarity, folder / "model", overwrite=True)
+        evaluations.append(_measure(similarity, queries, items, split))
+        reports.append(report)
+        similarities.append(similarity)
+    return Trained(name, tuple(evaluations), tuple(reports), similarities[0])
+
+
+def _measure(similarity: Similarity, queries: Tensor, items: Tensor, split: PairSplit) -> Evaluation:
+    return evaluate(similarity, queries, items, split.test, seen_pairs=split.seen)
+
+
+def _mean_seconds(reports: Sequence[FitReport]) -> float | None:
+    return sum(report.seconds for report in reports) / len(reports) if reports else None
