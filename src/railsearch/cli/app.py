@@ -9,6 +9,7 @@ from rich.console import Console
 import railsearch
 from railsearch.cli import data, index, recipes
 from railsearch.cli.bench import bench
+from railsearch.cli.compare import compare
 from railsearch.cli.doctor import ISA_VARIABLE, ISA_WITHOUT_AMX, Bf16Matmul, Diagnosis, diagnose
 from railsearch.cli.options import Json
 from railsearch.cli.recommend import evaluate, recommend
@@ -35,6 +36,7 @@ app.command()(search)
 app.command()(bench)
 app.command()(train)
 app.command()(evaluate)
+app.command()(compare)
 app.command()(recommend)
 
 

@@ -8,18 +8,22 @@ FLAGS = {
     "filter_viewed=False": "--keep-viewed",
     "histories=...": "--history",
     "interactions=...": "--data",
+    "item_embeddings": "--items",
     "max_bad_rows=N": "--max-bad-rows",
     "metadata=...": "--metadata",
     "missing_ok=True": "--missing-ok",
     "overwrite=True": "--overwrite",
     "pad=True": "--pad",
     "path=PATH": "--data",
+    "query_embeddings": "--queries",
     "sample_queries": "--queries",
     "source=PATH": "--from",
     "target_recall is": "--target-recall is",
+    "test_pairs": "--test-pairs",
     "time_unit=UNIT": "--time-unit",
     "timestamp=None": "--in-order",
     'unknown_items="ignore"': "--ignore-unknown",
+    "validation_pairs": "--validation-pairs",
 }
 
 

@@ -93,8 +93,8 @@ def compare_embeddings(
 
     measured = [
         Trained(f"frozen {kind}", (_measure(frozen, queries, items, split),), (), frozen),
-        _train(f"tuned {kind}", lambda seed: build(1, seed), queries, items, split, budget),
-        _train(MIXTURE, lambda seed: build(budget.num_components, seed), queries, items, split, budget),
+        _train(f"tuned {kind}", lambda seed: build(1, seed), queries, items, split=split, budget=budget),
+        _train(MIXTURE, lambda seed: build(budget.num_components, seed), queries, items, split=split, budget=budget),
     ]
     timed = timed_queries(queries[torch.unique(split.test[:, 0])])
     searches = [index_search(own.similarity, items, timed) for own in measured]
@@ -118,7 +118,8 @@ def compare_embeddings(
             split.description,
             *notes,
             f"{budget}; {MIXTURE} has {budget.num_components} x {budget.num_components} components",
-            f"search: {DEPTH} best of {len(items):,} items by brute force, {len(timed)} queries in batches of {BATCH_SIZE}",
+            f"search: the {DEPTH} best of {len(items):,} items by brute force, for {len(timed)} queries in batches of "
+            f"{BATCH_SIZE}",
         ),
         machine=describe_machine(),
     )
@@ -129,6 +130,7 @@ def _train(
     build: Callable[[int], MixtureOfLogits],
     queries: Tensor,
     items: Tensor,
+    *,
     split: PairSplit,
     budget: Budget,
 ) -> Trained:

@@ -19,6 +19,10 @@ METRIC = "MRR"
 """The metric that differences and the verdict are about; it also picks the epoch."""
 
 
+SHOWN = ("HR@1", "HR@10", "NDCG@10", "MRR")
+"""Metrics of the table and the plot; `to_dict` has all."""
+
+
 @dataclass(frozen=True, slots=True)
 class System:
     """One of the systems that were compared."""
@@ -90,7 +94,10 @@ class Comparison:
         """Compare the systems, simplest first, on their common test queries."""
         pairings = tuple(
             Pairing(
-                later.name, earlier.name, METRIC, paired_difference(later.evaluations, earlier.evaluations, metric=METRIC)
+                later.name,
+                earlier.name,
+                METRIC,
+                paired_difference(later.evaluations, earlier.evaluations, metric=METRIC),
             )
             for place, later in enumerate(systems)
             for earlier in systems[:place]
@@ -137,8 +144,8 @@ class Comparison:
         }
 
     def to_rows(self) -> list[list[str]]:
-        """Return the table as text: a header, then one row for each system."""
-        names = list(self.systems[0].metrics)
+        """Return the table as text: a header, then one row for each system; intervals of 95 % as half their width."""
+        names = [name for name in SHOWN if name in self.systems[0].metrics]
         header = ["", *names, "training", "search", "memory"]
         return [header, *([system.name, *_figures(system, names), *_costs(system)] for system in self.systems)]
 
@@ -166,7 +173,7 @@ class Comparison:
         """Draw the metrics of every system with their intervals, into a .png, .svg or .pdf file."""
         path = Path(file)
         check_plot(path)
-        names = list(self.systems[0].metrics)
+        names = [name for name in SHOWN if name in self.systems[0].metrics]
         plot_intervals(
             {system.name: [system.metrics[name] for name in names] for system in self.systems},
             {
@@ -182,15 +189,19 @@ class Comparison:
         rows = self.to_rows()
         widths = [max(len(row[column]) for row in rows) for column in range(len(rows[0]))]
         table = [
-            "  ".join([row[0].ljust(widths[0]), *(text.rjust(width) for text, width in zip(row[1:], widths[1:], strict=True))])
+            "  ".join(
+                [row[0].ljust(widths[0]), *(text.rjust(width) for text, width in zip(row[1:], widths[1:], strict=True))]
+            )
             for row in rows
         ]
-        return "\n".join([*table, "", *map(str, self.pairings), "", self.protocol, *self.notes, "", self.verdict])
+        facts = (self.protocol, *self.notes, str(self.machine))
+        return "\n".join([*table, "", *map(str, self.pairings), "", *facts, "", self.verdict])
 
 
 def _figures(system: System, names: "Sequence[str]") -> list[str]:
     metrics, intervals = system.metrics, system.intervals
-    return [f"{metrics[name]:.3f} ({intervals[name].low:.3f}-{intervals[name].high:.3f})" for name in names]
+    margins = {name: (bounds.high - bounds.low) / 2 for name, bounds in intervals.items()}
+    return [f"{metrics[name]:.3f} +- {margins[name]:.3f}" for name in names]
 
 
 def _costs(system: System) -> list[str]:

@@ -10,6 +10,7 @@ from railsearch.data.interactions.published import PUBLISHED, Published
 from railsearch.data.interactions.splits import HeldOut, Split, leave_last_out
 from railsearch.data.interactions.tables import read_interactions
 from railsearch.data.items import read_array, read_ids, read_items, read_queries
+from railsearch.data.pair_files import read_pair_rows
 from railsearch.data.passages.layouts import (
     PassageLayout,
     read_beir,
@@ -60,6 +61,7 @@ __all__ = [
     "read_medquad",
     "read_movielens",
     "read_nq320k",
+    "read_pair_rows",
     "read_pairs",
     "read_passage_texts",
     "read_passages",
