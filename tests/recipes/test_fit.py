@@ -17,7 +17,7 @@ from railsearch.foundation import progress
 from railsearch.similarity import Similarity, load_balance_loss
 from railsearch.training import FitReport, LoopConfig, TrainingConfig
 from railsearch.training.losses import StepLosses, backward_sampled_softmax
-from railsearch.training.negatives import Contrast, Negatives, draw_contrast
+from railsearch.training.negatives import Contrast, Negatives, RightPairs, draw_contrast
 from railsearch.training.task import Batch
 from railsearch.training.tasks.pairs import PairTask, as_pair_data
 from tests.support.similarities import make_similarity
@@ -463,3 +463,20 @@ def test_without_a_terminal_training_writes_a_line_for_each_epoch(
         )
     fit(world, small(), epochs=1, show_progress=False)
     assert capfd.readouterr() == ("", "")
+
+
+@pytest.mark.parametrize("num_rows", [1, 7])
+def test_right_items_are_found_among_negatives(num_rows: int) -> None:
+    generator = torch.Generator().manual_seed(num_rows)
+    pairs = torch.stack(
+        [torch.randint(9, (40,), generator=generator), torch.randint(30, (40,), generator=generator)], 1
+    )
+    queries, items = (
+        torch.randint(12, (7,), generator=generator),
+        torch.randint(30, (num_rows, 25), generator=generator),
+    )
+    known = {tuple(pair) for pair in pairs.tolist()}
+    expected = [
+        [(int(query), int(item)) in known for item in items[row % num_rows]] for row, query in enumerate(queries)
+    ]
+    assert RightPairs(pairs, num_items=30).among(queries, items).tolist() == expected

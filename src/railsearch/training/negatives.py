@@ -43,7 +43,7 @@ class RightPairs:
     def __init__(self, pairs: Tensor, *, num_items: int) -> None:
         """Sort the (query row, item row) pairs (M, 2)."""
         self._num_items = num_items
-        self._keys = torch.unique(pairs[:, 0] * num_items + pairs[:, 1])  # (m,) ascending
+        self._keys = torch.unique(pairs[:, 0] * num_items + pairs[:, 1])  # (m,) by query, then item
 
     def among(self, queries: Tensor, items: Tensor) -> Tensor:
         """Return which items, (1, n) or (E, n) rows, are right for which queries (E,), as (E, n).
@@ -52,10 +52,29 @@ class RightPairs:
         >>> right.among(torch.tensor([0, 1]), torch.tensor([[0, 1, 2]])).tolist()
         [[False, False, True], [True, False, False]]
         """
+        if len(items) == 1:
+            return self._among_shared(queries, items[0])
         keys = queries[:, None] * self._num_items + items  # (E, n)
         places = torch.searchsorted(self._keys, keys).clamp_max(len(self._keys) - 1)  # (E, n)
         is_right: Tensor = self._keys[places] == keys  # (E, n)
         return is_right
+
+    def _among_shared(self, queries: Tensor, items: Tensor) -> Tensor:
+        """Return which of n shared items (n,) are right, (E, n): the right items of each query are looked up."""
+        starts, ends = torch.searchsorted(
+            self._keys, torch.stack([queries, queries + 1]) * self._num_items
+        )  # (E,) each: the stretch of a query's keys
+        counts = ends - starts  # (E,)
+        owners = torch.arange(len(queries), device=items.device).repeat_interleave(counts)  # (r,)
+        first = counts.cumsum(dim=0) - counts  # (E,)
+        keys = self._keys[torch.arange(len(owners), device=items.device) + (starts - first)[owners]]  # (r,)
+        distinct, places = torch.unique(items, return_inverse=True)  # (u,), (n,)
+        column = torch.full((self._num_items,), -1, device=items.device)  # (N,)
+        column[distinct] = torch.arange(len(distinct), device=items.device)
+        found = column[keys % self._num_items]  # (r,)
+        is_right = torch.zeros(len(queries), len(distinct), dtype=torch.bool, device=items.device)  # (E, u)
+        is_right[owners[found >= 0], found[found >= 0]] = True
+        return is_right[:, places]  # (E, n)
 
 
 def draw_contrast(
