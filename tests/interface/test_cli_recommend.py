@@ -9,7 +9,7 @@ import pytest
 from railsearch.data import Interactions, leave_last_out, write_prepared
 from railsearch.errors import InvalidInputError, ModelFolderError
 from railsearch.recommender import Recommender
-from tests.support.commands import run
+from tests.support.commands import run, run_main
 from tests.support.training_worlds import random_walks, small_recipe
 
 
@@ -49,6 +49,17 @@ def test_to_users(folder: Path, recommender: Recommender) -> None:
         run("recommend", folder / "model", "--users", "7, 3", "--data", folder / "data", "-k", 4, "--json")
     )
     expected = recommender.recommend([7, 3], 4)
+    assert pl.DataFrame(printed["recommendations"])["item"].to_list() == expected["item"].to_list()
+
+
+def test_to_users_without_a_history(folder: Path, recommender: Recommender, capsys: pytest.CaptureFixture[str]) -> None:
+    arguments = ("recommend", folder / "model", "--users", "7,99", "--data", folder / "data", "-k", 4, "--json")
+    assert run_main(*arguments) != 0
+    message = " ".join(capsys.readouterr().err.split())
+    assert "users[1] is '99', whose history is unknown; pass it as --history, or call" in message
+    assert "--cold-start popular" in message
+    printed = json.loads(run(*arguments, "--cold-start", "popular"))
+    expected = recommender.recommend([7, 99], 4, cold_start="popular")
     assert pl.DataFrame(printed["recommendations"])["item"].to_list() == expected["item"].to_list()
 
 

@@ -18,7 +18,7 @@ from railsearch.recommender import Recipe, Recommender, folder
 from tests.support.training_worlds import random_walks, small_recipe
 
 WORLD = random_walks(user_name=lambda user: f"user {user}")
-FILES = ["README.md", "config.json", "items.parquet", "model.safetensors", "users.parquet"]
+FILES = ["README.md", "config.json", "items.parquet", "model.safetensors", "popularity.parquet", "users.parquet"]
 PARSED = [name for name in FILES if name != "README.md"]
 
 

@@ -240,7 +240,10 @@ def test_unknown_items_are_ignored_where_that_is_asked_for(recommender: Recommen
     [
         ({}, "give exactly one of users and histories"),
         ({"users": [1], "histories": [[1]]}, "give exactly one of users and histories"),
-        ({"users": [1, 99]}, r"users\[1\] is 99, whose history is unknown; pass it as histories="),
+        (
+            {"users": [1, 99]},
+            r"users\[1\] is 99, whose history is unknown; pass it as histories=..., or call recommend with cold_",
+        ),
         ({"users": ["nobody"]}, r"users\[0\] is 'nobody', whose history is unknown"),
         ({"users": "1"}, "users is '1'; give a list of ids"),
         ({"users": 1}, "users is 1; give a list of ids"),
@@ -251,8 +254,8 @@ def test_unknown_items_are_ignored_where_that_is_asked_for(recommender: Recommen
         ({"histories": {"ann": []}}, "the history of 'ann' has no events"),
         (
             {"histories": [[99, 98]], "unknown_items": "ignore"},
-            "the history of 0 has no known item; there is nothing to recommend from: omit it, or recommend popular "
-            "items",
+            "the history of 0 has no known item; there is nothing to recommend from: omit it, or call recommend "
+            'with cold_start="popular"',
         ),
         (
             {"histories": {"ann": [1, 99]}},
@@ -266,6 +269,7 @@ def test_unknown_items_are_ignored_where_that_is_asked_for(recommender: Recommen
         ({"histories": [[1, "x"]]}, r"the history of 0 has item 'x', which|histories\[0\] does not hold ids of one"),
         ({"histories": pl.DataFrame({"user": [1], "item": [1]})}, "no column 'timestamp'"),
         ({"histories": [[1]], "unknown_items": "guess"}, "unknown_items is 'guess'; choose from: refuse, ignore"),
+        ({"histories": [[1]], "cold_start": "guess"}, "cold_start is 'guess'; choose from: refuse, popular"),
         ({"histories": [[1]], "k": 0}, "k is 0; ask for k >= 1"),
         ({"histories": [[1]], "k": 41}, "k is 41 but there are 40 items; ask for k <= 40"),
         (

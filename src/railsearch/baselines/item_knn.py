@@ -159,4 +159,5 @@ class ItemKNN:
             interactions=events,
             unknown_items=unknown_items,
             at=None,
+            remedy="recommend popular items with railsearch.baselines.Popularity",
         )

@@ -4,6 +4,7 @@ FLAGS = {
     "accept_terms=True": "--accept-terms",
     "allow_download=True": "--allow-download",
     "confidence is": "--confidence is",
+    'cold_start="popular"': "--cold-start popular",
     "expected_fingerprint=...": "--model",
     "filter_viewed=False": "--keep-viewed",
     "histories=...": "--history",

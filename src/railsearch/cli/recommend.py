@@ -14,7 +14,7 @@ from railsearch.evaluation import Interval
 from railsearch.foundation.errors import InvalidInputError
 from railsearch.foundation.json_values import rows_as_json
 from railsearch.loading import load
-from railsearch.recommender import Recommender
+from railsearch.recommender import ColdStart, Recommender
 from railsearch.text_retriever import TextRetriever
 
 ModelFolder = Annotated[
@@ -43,6 +43,12 @@ def recommend(
     ignore_unknown: Annotated[
         bool, typer.Option("--ignore-unknown", help="Ignore items in the history that the model does not know.")
     ] = False,
+    cold_start: Annotated[
+        ColdStart,
+        typer.Option(
+            help="Users without a history, and histories without known items: refuse them, or recommend popular items."
+        ),
+    ] = ColdStart.REFUSE,
     index: Annotated[
         Path | None,
         typer.Option(help="Index of the model's items, built by index build --model.", show_default=False),
@@ -73,6 +79,7 @@ def recommend(
         histories=[_ids(own) for own in history] if history else None,
         filter_viewed=not keep_viewed,
         unknown_items="ignore" if ignore_unknown else "refuse",
+        cold_start=cold_start,
         strategy=chosen,
         allow=allow,
     )

@@ -29,7 +29,7 @@ def make_filter(
     """Build the filter of a search; raise if it leaves a query fewer than k items, unless `pad` is set."""
     if exclude is None and allow is None:
         return corpus.row_filter
-    allowed_rows = corpus.rows if allow is None else _allowed_rows(allow, corpus)  # (A,)
+    allowed_rows = allowed_rows_of(allow, corpus)  # (A,)
     is_allowed = torch.zeros(len(corpus), dtype=torch.bool)  # (N,)
     is_allowed[allowed_rows.cpu()] = True
     num_allowed = len(allowed_rows)
@@ -46,8 +46,10 @@ def make_filter(
     return RowFilter.from_lists(rows, device=corpus.like.device, is_allowed=is_allowed if is_filtered else None)
 
 
-def _allowed_rows(allow: Allow, corpus: Corpus) -> Tensor:
+def allowed_rows_of(allow: Allow, corpus: Corpus) -> Tensor:
     """Return the allowed rows (A,): from a condition, a mask with one value for each id, or a list of ids."""
+    if allow is None:
+        return corpus.rows
     if is_expression(allow):
         return corpus.rows[evaluate_filter(allow, corpus.frame, corpus.rows)]  # type: ignore[arg-type]
     given: ArrayLike = list(allow) if isinstance(allow, AbstractSet) else allow  # type: ignore[assignment]

@@ -235,6 +235,10 @@ class Index:
             self._contents, queries, k, strategy=strategy, exclude=exclude, allow=allow, user_ids=user_ids, pad=pad
         )
 
+    def allowed_ids(self, allow: Allow) -> Tensor:
+        """Return the ids of the items that `search` with this `allow` can find, ascending."""
+        return searching.find_allowed(self._corpus, allow)  # (A,)
+
     @plain_arithmetic()
     def add(
         self,

@@ -12,7 +12,7 @@ from railsearch.index.building import check_not_lost, check_parts, one_query
 from railsearch.index.certificate import as_float32
 from railsearch.index.contents import Contents
 from railsearch.index.corpus import Corpus
-from railsearch.index.filters import Allow, Exclude, make_filter
+from railsearch.index.filters import Allow, Exclude, allowed_rows_of, make_filter
 from railsearch.index.keys import to_integers
 from railsearch.index.strategies import BruteForce, Found, Strategy
 from railsearch.index.strategy_text import format_strategy, parse_strategy
@@ -65,6 +65,11 @@ def search(
         with use_kernel(corpus.wanted_kernel):
             batches.append(strategy.find_rows(corpus, query_parts, k, own_filter))
     return _result(corpus, batches)
+
+
+def find_allowed(corpus: Corpus, allow: Allow) -> Tensor:
+    """Return the ids (A,) of the items that a filter allows, ascending; see `Index.allowed_ids`."""
+    return torch.unique(corpus.row_ids[allowed_rows_of(allow, corpus)].cpu())
 
 
 def tune_strategy(

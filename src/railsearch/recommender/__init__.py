@@ -1,5 +1,6 @@
 """Recommendation in one class: fit on interactions, evaluate, index, search, recommend, save and load."""
 
+from railsearch.recommender.cold_start import ColdStart
 from railsearch.recommender.recipe import (
     DataConfig,
     HSTUConfig,
@@ -11,6 +12,7 @@ from railsearch.recommender.recipe import (
 from railsearch.recommender.recommender import Recommender
 
 __all__ = [
+    "ColdStart",
     "DataConfig",
     "HSTUConfig",
     "Recipe",

@@ -29,6 +29,16 @@ def as_split(data: Split | InteractionsLike | str | Path, *, has_validation: boo
     return leave_last_out(interactions, has_validation=has_validation)
 
 
+def split_of(interactions: InteractionsLike, split: Split | None, *, has_validation: bool) -> Split:
+    """Return the split to train on: the given one, which must be of these interactions, or the last items held out."""
+    known = as_interactions(interactions)
+    if split is None:
+        return leave_last_out(known, has_validation=has_validation)
+    if split.interactions is not known:
+        raise InvalidInputError("the split belongs to other interactions; split the given ones.")
+    return split
+
+
 def check_items(split: Split, known: "Series") -> None:
     """Check that the items of a split are those of the model, in the same order."""
     given = split.interactions

@@ -1,4 +1,4 @@
-"""A recommender as a folder: config.json, model.safetensors, items.parquet and a model card."""
+"""A recommender as a folder: config.json, model.safetensors, items.parquet, their popularity, and a model card."""
 
 import dataclasses
 import io
@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 
 import torch
 import xxhash
+from torch import Tensor
 
 from railsearch.folders import (
     CARD_FILE,
@@ -31,12 +32,13 @@ if TYPE_CHECKING:
 
 ITEMS_FILE = "items.parquet"
 USERS_FILE = "users.parquet"
+COUNTS_FILE = "popularity.parquet"
 FORMAT = FolderFormat(
     "railsearch.recommender",
     2,
     noun="recommender",
     writer="Recommender.save",
-    files=frozenset({WEIGHTS_FILE, ITEMS_FILE, USERS_FILE}),
+    files=frozenset({WEIGHTS_FILE, ITEMS_FILE, USERS_FILE, COUNTS_FILE}),
     free=frozenset({CARD_FILE}),
 )
 
@@ -50,6 +52,7 @@ class SavedRecommender:
     card: ModelCard
     items: "DataFrame"
     user_ids: "Series | None"
+    item_counts: Tensor | None  # (N,) training events of each item; older folders hold none
     fingerprint: str
 
 
@@ -65,6 +68,8 @@ def fingerprint_of(model: SequentialModel, items: "DataFrame") -> str:
 
 def write_recommender(saved: SavedRecommender, target: Path, *, overwrite: bool) -> None:
     """Write the folder; if the process is killed at any moment, the old or the new one remains."""
+    import polars as pl  # noqa: PLC0415  (importing railsearch stays cheap)
+
     config = {
         "fingerprint": saved.fingerprint,
         "recipe": saved.recipe.model_dump(mode="json"),
@@ -75,6 +80,8 @@ def write_recommender(saved: SavedRecommender, target: Path, *, overwrite: bool)
         saved.items.write_parquet(folder / ITEMS_FILE)
         if saved.user_ids is not None:
             saved.user_ids.to_frame("user").write_parquet(folder / USERS_FILE)
+        if saved.item_counts is not None:
+            pl.DataFrame({"events": saved.item_counts.numpy()}).write_parquet(folder / COUNTS_FILE)
         (folder / CARD_FILE).write_text(saved.card.to_markdown(saved.recipe))
         FORMAT.write(folder, config)
 
@@ -91,6 +98,7 @@ def read_recommender(path: Path) -> SavedRecommender:
         recipe, card = Recipe(**config["recipe"]), ModelCard(**config["card"])
         items = pl.read_parquet(io.BytesIO(contents[ITEMS_FILE]))
         users = pl.read_parquet(io.BytesIO(contents[USERS_FILE]))["user"] if USERS_FILE in contents else None
+        counts = _read_counts(contents[COUNTS_FILE], len(items)) if COUNTS_FILE in contents else None
         if recipe.encoder.num_blocks > len(tensors):  # a million blocks take memory even without weights
             raise InvalidInputError(f"num_blocks is {recipe.encoder.num_blocks} but there are {len(tensors)} weights")
         with torch.device("meta"):  # no memory is taken before the weights are known to fit
@@ -105,4 +113,14 @@ def read_recommender(path: Path) -> SavedRecommender:
     found = fingerprint_of(model, items)
     if found != stated:
         raise FingerprintError(f"{folder} states model {stated} but holds {found}; restore it from a copy.")
-    return SavedRecommender(model.train(False), recipe, card, items, users, found)
+    return SavedRecommender(model.train(False), recipe, card, items, users, counts, found)
+
+
+def _read_counts(content: bytes, num_items: int) -> Tensor:
+    """Return the training events (N,) of each item."""
+    import polars as pl  # noqa: PLC0415
+
+    counts = pl.read_parquet(io.BytesIO(content))["events"]
+    if counts.dtype != pl.Int64 or len(counts) != num_items or counts.null_count() or (counts < 0).any():
+        raise InvalidInputError(f"{COUNTS_FILE} does not hold a count for each of the {num_items} items")
+    return torch.from_numpy(counts.to_numpy(writable=True))

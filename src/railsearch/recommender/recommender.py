@@ -6,25 +6,19 @@ from typing import TYPE_CHECKING, Self
 
 from torch import Tensor
 
-from railsearch.data import Interactions, Split, leave_last_out
+from railsearch.data import Interactions, Split
 from railsearch.evaluation import Evaluation, evaluate_test
 from railsearch.folders import ModelCard, check_target, register_opener
-from railsearch.foundation.errors import InvalidInputError
-from railsearch.foundation.inputs import as_path, check_count
+from railsearch.foundation.inputs import as_choice, as_path, check_count
 from railsearch.foundation.results import SearchResult
-from railsearch.index import Allow, Engine, Index, ModelSource, Precision, Strategy
+from railsearch.index import Allow, Engine, Exclude, Index, ModelSource, Precision, Strategy
 from railsearch.models import SequentialModel
 from railsearch.recommender.answers import check_enough, index_columns, index_ids, to_table
 from railsearch.recommender.card import describe_recommender
-from railsearch.recommender.events import InteractionsLike, as_interactions, as_split, check_items
+from railsearch.recommender.cold_start import ColdStart, answer, find_popular
+from railsearch.recommender.events import InteractionsLike, as_interactions, as_split, check_items, split_of
 from railsearch.recommender.fitting import TrainedModel, train_model
-from railsearch.recommender.folder import (
-    FORMAT,
-    SavedRecommender,
-    fingerprint_of,
-    read_recommender,
-    write_recommender,
-)
+from railsearch.recommender.folder import FORMAT, SavedRecommender, fingerprint_of, read_recommender, write_recommender
 from railsearch.recommender.recipe import Recipe
 from railsearch.recommender.requests import HistoriesLike, Requests, UnknownItems, find_rows
 from railsearch.training import FitReport
@@ -57,6 +51,7 @@ class Recommender:
         card: ModelCard,
         items: "DataFrame",
         user_ids: "Series | None" = None,
+        item_counts: Tensor | None = None,
         interactions: Interactions | None = None,
         report: FitReport | None = None,
     ) -> None:
@@ -67,6 +62,8 @@ class Recommender:
         """One row for each item: its id in the column `item`, and its other columns."""
         self.user_ids = user_ids
         """Users for whom the model has learned a component; None if it has no user table."""
+        self.item_counts = item_counts  # (N,)
+        """The number of training events of each item; None if it is unknown."""
         self.interactions = interactions
         self.report = report
         """The report of training; None for a model that was loaded."""
@@ -109,11 +106,8 @@ class Recommender:
         if save_to is not None:
             check_target(FORMAT, as_path(save_to), overwrite=overwrite)
         recipe = Recipe() if recipe is None else recipe
-        known = as_interactions(interactions)
-        if split is None:
-            split = leave_last_out(known, has_validation=recipe.split.has_validation)
-        elif split.interactions is not known:
-            raise InvalidInputError("the split belongs to other interactions; split the given ones.")
+        split = split_of(interactions, split, has_validation=recipe.split.has_validation)
+        known = split.interactions
         processes = processes or Processes()
         model, report = train_model(
             recipe,
@@ -130,6 +124,7 @@ class Recommender:
             card=describe_recommender(split, recipe, report, evaluation),
             items=known.items_table(),
             user_ids=known.user_ids if model.similarity.takes_user_ids else None,
+            item_counts=split.count_items(),
             interactions=known,
             report=report,
         )
@@ -163,6 +158,7 @@ class Recommender:
         filter_viewed: bool = True,
         at: int | None = None,
         unknown_items: UnknownItems | str = UnknownItems.REFUSE,
+        cold_start: ColdStart | str = ColdStart.REFUSE,
         strategy: Strategy | None = None,
         allow: Allow = None,
         pad: bool = False,
@@ -180,6 +176,8 @@ class Recommender:
             filter_viewed: omit items that are in the history.
             at: the time of the request in seconds; by default the time of the last event. Only with times.
             unknown_items: "refuse" a history with an item that the model does not know, or "ignore" the item.
+            cold_start: "refuse" an unknown user and a history without known items, or recommend "popular" items: those
+                with the most training events, whose number is the score. Scores of other users have another scale.
             strategy: how to search; by default the one that the index was tuned to, or brute force.
             allow: recommend only these items, as in `Index.search`: index ids, a mask, or a condition over the columns
                 of `items`, such as "year >= 2000".
@@ -188,16 +186,18 @@ class Recommender:
         import polars as pl  # noqa: PLC0415  (importing railsearch stays cheap)
 
         check_count(k, name="k")
-        requests = self._requests(users, histories, at=at, unknown_items=unknown_items)
+        cold = as_choice(ColdStart, cold_start, name="cold_start")
+        requests = self._requests(users, histories, at=at, unknown_items=unknown_items, remedy=cold.remedy)
         index, ids = self._searched(), index_ids(self.items)
-        if not pad:
-            check_enough(requests, k, ids, index.ids, filter_viewed=filter_viewed)
-        tables = []
-        for batch in requests.batches(QUERIES_PER_SEARCH):
-            exclude = [ids[items] for items in batch.items] if filter_viewed else None
-            found = self._search(batch, k, strategy, exclude=exclude, allow=allow, pad=pad)
-            tables.append(to_table(found, batch.names, self.items["item"], ids))
-        return pl.concat(tables)
+        check_enough(requests, k, ids, index.ids, filter_viewed=filter_viewed and not pad)
+        popular = find_popular(cold, index, allow, item_counts=self.item_counts, ids=ids, k=k, pad=pad)
+
+        def search(warm: Requests) -> SearchResult:
+            exclude = [ids[items] for items in warm.items] if filter_viewed else None
+            return self._search(warm, k, strategy, exclude=exclude, allow=allow, pad=pad)
+
+        found = ((batch, answer(batch, k, search, popular)) for batch in requests.batches(QUERIES_PER_SEARCH))
+        return pl.concat([to_table(result, batch.names, self.items["item"], ids) for batch, result in found])
 
     def search(
         self,
@@ -237,7 +237,8 @@ class Recommender:
         unknown_items: UnknownItems | str = UnknownItems.REFUSE,
     ) -> Tensor:
         """Return query embeddings (B, D) of histories, for an index that `build_index` built; see `recommend`."""
-        return self._encode(self._requests(None, histories, at=at, unknown_items=unknown_items))
+        requests = self._requests(None, histories, at=at, unknown_items=unknown_items)
+        return self.model.encode(requests.to_histories(max_length=self.model.encoder.max_length))  # (B, D)
 
     def build_index(
         self,
@@ -288,8 +289,8 @@ class Recommender:
         Histories are not written. If the process is killed at any moment, the old or the new folder remains. The
         index is a separate folder.
         """
-        target = as_path(path)
-        saved = SavedRecommender(self.model, self.recipe, self.card, self.items, self.user_ids, self.fingerprint)
+        target, known = as_path(path), (self.items, self.user_ids, self.item_counts)
+        saved = SavedRecommender(self.model, self.recipe, self.card, *known, self.fingerprint)
         write_recommender(saved, target, overwrite=overwrite)
         self._folder = target.resolve()
 
@@ -304,6 +305,7 @@ class Recommender:
             card=saved.card,
             items=saved.items,
             user_ids=saved.user_ids,
+            item_counts=saved.item_counts,
             interactions=None if interactions is None else as_interactions(interactions),
         )
         recommender._folder = folder.resolve()
@@ -316,6 +318,7 @@ class Recommender:
         *,
         at: int | None,
         unknown_items: UnknownItems | str,
+        remedy: str | None = ColdStart.REFUSE.remedy,
     ) -> Requests:
         return Requests.gather(
             users,
@@ -325,23 +328,14 @@ class Recommender:
             interactions=self.interactions,
             unknown_items=unknown_items,
             at=at,
+            remedy=remedy,
         )
 
-    def _encode(self, requests: Requests) -> Tensor:
-        return self.model.encode(requests.to_histories(max_length=self.model.encoder.max_length))  # (B, D)
-
     def _search(
-        self,
-        requests: Requests,
-        k: int,
-        strategy: Strategy | None,
-        *,
-        exclude: "Sequence[Sequence[int]] | Sequence[Tensor] | None",
-        allow: Allow,
-        pad: bool,
+        self, requests: Requests, k: int, strategy: Strategy | None, *, exclude: Exclude, allow: Allow, pad: bool
     ) -> SearchResult:
         users = requests.users if self.model.similarity.takes_user_ids else None
-        queries = self._encode(requests)  # (B, D)
+        queries = self.model.encode(requests.to_histories(max_length=self.model.encoder.max_length))  # (B, D)
         return self._searched().search(queries, k, strategy, exclude, allow, user_ids=users, pad=pad)
 
     def _searched(self) -> Index:

@@ -3,7 +3,7 @@
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
-from itertools import chain, groupby, islice
+from itertools import chain, compress, groupby, islice
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -24,8 +24,6 @@ if TYPE_CHECKING:
 HistoriesLike = TypeAliasType(
     "HistoriesLike", Sequence[Sequence[object]] | Mapping[object, Sequence[object]] | Interactions | ArrowTable
 )
-POPULARITY = "recommend popular items with railsearch.baselines.Popularity"
-"""Advice for users without a history."""
 
 
 class UnknownItems(StrEnum):
@@ -60,7 +58,7 @@ class Requests:
         interactions: Interactions | None,
         unknown_items: UnknownItems | str,
         at: int | None,
-        remedy: str | None = POPULARITY,
+        remedy: str | None,
     ) -> "Requests":
         """Check users or histories, and look up their items and users.
 
@@ -98,11 +96,21 @@ class Requests:
             rows = find_rows(asked.names, user_ids)  # (B,)
         return Requests(asked.names, items, times, rows, at)
 
+    @property
+    def is_cold(self) -> Tensor:
+        """Whether each request has no item to recommend from (B,)."""
+        return torch.tensor([not len(items) for items in self.items])
+
     def batches(self, size: int) -> "Iterable[Requests]":
         """Yield the requests in batches of at most `size`."""
         for first in range(0, len(self), size):
             rows = slice(first, first + size)
             yield Requests(self.names[rows], self.items[rows], self.times[rows], self.users[rows], self.at)
+
+    def where(self, is_kept: Tensor) -> "Requests":
+        """Return the requests for which a mask (B,) is true."""
+        items, times = (tuple(compress(whole, is_kept.tolist())) for whole in (self.items, self.times))
+        return Requests(self.names.filter(is_kept.tolist()), items, times, self.users[is_kept], self.at)
 
     def to_histories(self, *, max_length: int) -> Histories:
         """Return the last events of each request, up to its time."""

@@ -39,6 +39,10 @@ class Split:
         events = self.interactions
         return (torch.arange(len(events)) < self.train_ends[events.users]).nonzero().flatten()
 
+    def count_items(self) -> Tensor:
+        """Return the number of training events of each item (N,)."""
+        return torch.bincount(self.interactions.items[self.train_rows], minlength=self.interactions.num_items)
+
 
 def leave_last_out(interactions: Interactions, *, has_validation: bool = True) -> Split:
     """Hold out each user's last item for the test, and the one before it for validation.
