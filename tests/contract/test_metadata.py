@@ -62,6 +62,16 @@ def test_conditions_are_filters(index: Index, queries: torch.Tensor, strategy: T
     assert set(one.to_frame()["title"]) == {"title 7"}
 
 
+def test_allowed_ids_are_those_that_a_search_can_find(index: Index, queries: torch.Tensor) -> None:
+    index.remove([105, 107])
+    mask = torch.arange(58) % 3 == 0
+    for allow in ("year >= 1994", pl.col("year") < 1992, [110, 105, 103, 110, 7], {120, 101}, mask, None):
+        found = index.search(queries, 58, allow=allow, pad=True)
+        expected = sorted(set(found.ids[0].tolist()) - {-1})
+        assert index.allowed_ids(allow).tolist() == expected
+        assert 0 < len(expected) < 60
+
+
 def test_conditions_look_at_what_is_there(index: Index, queries: torch.Tensor) -> None:
     newest = int(index.metadata["year"].max())
     newest_ids = index.ids[torch.tensor((index.metadata["year"] == newest).to_list())]

@@ -69,7 +69,8 @@ def search(
 
 def find_allowed(corpus: Corpus, allow: Allow) -> Tensor:
     """Return the ids (A,) of the items that a filter allows, ascending; see `Index.allowed_ids`."""
-    return torch.unique(corpus.row_ids[allowed_rows_of(allow, corpus)].cpu())
+    ids: Tensor = torch.unique(corpus.row_ids[allowed_rows_of(allow, corpus)].cpu())  # (A,)
+    return ids
 
 
 def tune_strategy(
