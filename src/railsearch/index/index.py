@@ -236,7 +236,7 @@ class Index:
         )
 
     def allowed_ids(self, allow: Allow) -> Tensor:
-        """Return the ids of the items that `search` with this `allow` can find, ascending."""
+        """Return the ids, as in `ids`, of the items that `search` with this `allow` can find, ascending."""
         return searching.find_allowed(self._corpus, allow)  # (A,)
 
     @plain_arithmetic()
@@ -284,17 +284,11 @@ class Index:
         self._contents.compact()
 
     def prepare_engine(self) -> None:
-        """Open or build all tables of the engine now, so that no search has to wait for one.
-
-        Tables of a persistent engine are kept in the folder. Items that are added later need tables of their own.
-        """
+        """Open or build all tables of the engine now, so that no search waits; the folder keeps persistent ones."""
         self._corpus.prepare_engine()
 
     def refresh(self) -> bool:
-        """Open the newest version; return True if it differs from the one that was open.
-
-        Raises IndexFolderError if another index was built at this path: open that one with `Index.open`.
-        """
+        """Open the newest version; return True if it differs. Raises IndexFolderError if another index was built."""
         return self._contents.refresh()
 
     def verify(self) -> Verification:
