@@ -85,6 +85,34 @@ def scan(
     stride: int,
     /,
 ) -> None: ...
+
+class TrainingStep:
+    def __init__(
+        self,
+        *,
+        num_queries: int,
+        num_items: int,
+        num_pairs: int,
+        hidden_dim: int,
+        has_silu: bool,
+        has_own_items: bool,
+        scores: int,
+        query_gate: int,
+        item_gate: int,
+        seed: int,
+        dropped: int,
+    ) -> None: ...
+
+def mix_in_training(isa: str, num_threads: int, step: TrainingStep, weights: list[int], mixed: int, /) -> None: ...
+def mix_backward(
+    isa: str,
+    num_threads: int,
+    step: TrainingStep,
+    weights: list[int],
+    upstream: int,
+    gradients: list[int],
+    /,
+) -> None: ...
 def usable_isas() -> list[str]: ...
 def agrees_with_portable(isa: str, /) -> bool: ...
 def exponential(isa: str, values: int, count: int, results: int, /) -> None: ...

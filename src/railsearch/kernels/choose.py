@@ -41,7 +41,7 @@ def choose_kernel(similarity: Similarity, device: torch.device) -> Kernel:
     ...     choose_kernel(DotProduct(dim=2), torch.device("cpu")).is_bit_stable
     False
     """
-    if _uses_native(device) and isinstance(similarity, MixtureOfLogits | DotProduct) and native.can_compute(similarity):
+    if uses_native(device) and isinstance(similarity, MixtureOfLogits | DotProduct) and native.can_compute(similarity):
         return native.NativeKernel(similarity)
     if _wanted.get() is KernelName.NATIVE:
         raise InvalidInputError(
@@ -53,7 +53,7 @@ def choose_kernel(similarity: Similarity, device: torch.device) -> Kernel:
 
 def choose_scan(device: torch.device) -> Scan:
     """Return the scan by dot product for tables on this device; it depends on no similarity."""
-    return native.scan if _uses_native(device) else scan
+    return native.scan if uses_native(device) else scan
 
 
 @contextlib.contextmanager
@@ -66,7 +66,8 @@ def use_kernel(wanted: KernelName | None) -> Iterator[None]:
         _wanted.reset(token)
 
 
-def _uses_native(device: torch.device) -> bool:
+def uses_native(device: torch.device) -> bool:
+    """Return whether the native kernels are wanted and can run on this device."""
     wanted = _wanted.get()
     if wanted is None:
         named = os.environ.get(KERNEL_VARIABLE)

@@ -20,7 +20,6 @@ from railsearch.foundation.inputs import (
 )
 from railsearch.similarity.contract import ConfigValue
 from railsearch.similarity.fingerprints import remembered_fingerprint
-from railsearch.similarity.fused import fused_mixture
 from railsearch.similarity.gate import Gate, GateActivation, GateInput, as_gate_inputs
 from railsearch.similarity.parts import (
     IN_TRAINING,
@@ -303,16 +302,10 @@ class MixtureOfLogits(nn.Module):
 
     def score(self, query_parts: QueryParts, item_parts: ItemParts) -> Tensor:
         """Return the scores of every query with every item."""
-        if self._is_training_pairs():
-            component_scores = all_pairs(query_parts.components / self.temperature, item_parts.components)
-            return self._mix_quickly(component_scores, query_parts.gate, item_parts.gate)  # (B, N)
         return self.compare(query_parts, item_parts).scores  # (B, N)
 
     def score_candidates(self, query_parts: QueryParts, candidate_parts: ItemParts) -> Tensor:
         """Return the scores of each query with its own candidates."""
-        if self._is_training_pairs():
-            component_scores = own_pairs(query_parts.components / self.temperature, candidate_parts.components)
-            return self._mix_quickly(component_scores, query_parts.gate, candidate_parts.gate)  # (B, C)
         return self.compare_candidates(query_parts, candidate_parts).scores  # (B, C)
 
     def forward(self, queries: Tensor, items: Tensor, *, user_ids: Tensor | None = None) -> Tensor:
@@ -331,15 +324,6 @@ class MixtureOfLogits(nn.Module):
 
     def _normalize(self, components: Tensor) -> Tensor:
         return F.normalize(components, dim=-1, eps=self.epsilon) if self.normalizes else components
-
-    def _is_training_pairs(self) -> bool:
-        """Return whether gradients are needed and the gate has a pair network, which takes most of the time."""
-        return self.training and torch.is_grad_enabled() and self.gate.pair is not None
-
-    def _mix_quickly(self, component_scores: Tensor, query_gate: Tensor | None, item_gate: Tensor | None) -> Tensor:
-        self.gate.check_sides(query_gate, item_gate)
-        by_query = None if query_gate is None else query_gate[:, None]  # (B, 1, P)
-        return fused_mixture(self.gate, component_scores, by_query, item_gate)  # (B, N)
 
     def _mix(self, component_scores: Tensor, query_gate: Tensor | None, item_gate: Tensor | None) -> Comparison:
         by_query = None if query_gate is None else query_gate[:, None]  # (B, 1, P)

@@ -7,6 +7,7 @@ import torch
 import torch.nn.functional as F  # noqa: N812
 from torch import Tensor
 
+from railsearch.kernels import training_scores
 from railsearch.similarity import ItemParts, QueryParts, Similarity, load_balance_loss
 from railsearch.training.negatives import Contrast
 
@@ -63,10 +64,7 @@ def backward_sampled_softmax(
     for rows, negatives in _blocks(contrast, pairs_per_block):
         own = item_parts[negatives]
         negative_leaves = ItemParts(_leaf(own.components), _optional_leaf(own.gate))
-        if negatives.ndim == 1:
-            scores = similarity.score(query_leaves[rows], negative_leaves)  # (e, n)
-        else:
-            scores = similarity.score_candidates(query_leaves[rows], negative_leaves)  # (e, n)
+        scores = training_scores(similarity, query_leaves[rows], negative_leaves)  # (e, n)
         is_right = negatives == contrast.positives[rows, None]  # (e, n)
         if contrast.excluded is not None:
             is_right = is_right | contrast.excluded[rows]

@@ -1,16 +1,20 @@
 """Kernels in C++ for CPUs: compiled when railsearch is installed, if there is a compiler."""
 
-from railsearch.kernels.native.forms import can_compute
+from railsearch.kernels.native.forms import can_compute, has_plain_gate
 from railsearch.kernels.native.kernel import NativeKernel
 from railsearch.kernels.native.library import ISA_VARIABLE, chosen_isa, is_available, usable_isas, why_missing
 from railsearch.kernels.native.scan import scan
+from railsearch.kernels.native.training import can_train, native_mixture
 
 __all__ = [
     "ISA_VARIABLE",
     "NativeKernel",
     "can_compute",
+    "can_train",
     "chosen_isa",
+    "has_plain_gate",
     "is_available",
+    "native_mixture",
     "scan",
     "usable_isas",
     "why_missing",

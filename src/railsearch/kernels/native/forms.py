@@ -21,7 +21,15 @@ def can_compute(similarity: Similarity) -> bool:
         return False
     return all(
         each.dtype == torch.float32 and each.device.type == "cpu" for each in _weights(similarity) or ()
-    ) and not _has_hooks(similarity)
+    ) and has_plain_gate(similarity)
+
+
+def has_plain_gate(similarity: MixtureOfLogits) -> bool:
+    """Return whether no hook and no parametrization may change what the gate computes."""
+    return not any(
+        module._forward_hooks or module._forward_pre_hooks or type(module) not in PLAIN_MODULES
+        for module in similarity.gate.modules()
+    )
 
 
 class FormCache:
@@ -71,11 +79,3 @@ def _weights(similarity: MixtureOfLogits) -> tuple[Tensor, ...] | None:
     assert isinstance(hidden, nn.Linear)
     assert isinstance(output, nn.Linear)
     return hidden.weight, hidden.bias, output.weight, output.bias
-
-
-def _has_hooks(similarity: MixtureOfLogits) -> bool:
-    """Return whether a hook or a parametrization may change what the gate computes."""
-    return any(
-        module._forward_hooks or module._forward_pre_hooks or type(module) not in PLAIN_MODULES
-        for module in similarity.gate.modules()
-    )

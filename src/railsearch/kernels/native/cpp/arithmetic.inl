@@ -308,8 +308,18 @@ void for_each(const float* values, int64_t count, float* results) {
     }
 }
 
+}  // namespace
+}  // namespace railsearch
+
+#include "training.inl"
+
+namespace railsearch {
+namespace {
+
 constexpr Operations make_operations(const char* name) {
-    return {name, WIDTH, pack, mix, bound, dot, dot_above, reach, for_each<exponential>, for_each<silu>};
+    return {name,      WIDTH, pack,          mix,            bound,
+            dot,       dot_above, reach,     train_forward,  train_backward,
+            training_scratch_size,           for_each<exponential>, for_each<silu>};
 }
 
 }  // namespace

@@ -7,6 +7,7 @@
 
 #include "dispatch.h"
 #include "search.h"
+#include "training.h"
 
 namespace nb = nanobind;
 using namespace nb::literals;
@@ -29,6 +30,11 @@ const Operations& chosen(const std::string& isa) {
 void check_signals() {
     const nb::gil_scoped_acquire gil;
     if (PyErr_CheckSignals() != 0) throw nb::python_error();
+}
+
+GateWeights gate_weights(const std::vector<uintptr_t>& addresses) {
+    return {at<const float>(addresses.at(0)), at<const float>(addresses.at(1)), at<const float>(addresses.at(2)),
+            at<const float>(addresses.at(3))};
 }
 
 Context context_of(const std::string& isa, int num_threads) { return {chosen(isa), num_threads, check_signals}; }
@@ -114,6 +120,46 @@ NB_MODULE(_railsearch_native, m) {
         const nb::gil_scoped_release unlocked;
         scan(context, at<const float>(vectors), num_vectors, group, dim, items, filter, n, at<float>(scores),
                     at<int64_t>(rows), at<float>(bounds), stride);
+    });
+
+    nb::class_<TrainingStep>(m, "TrainingStep").def("__init__", [](
+        TrainingStep* self, int64_t num_queries, int64_t num_items, int64_t num_pairs, int64_t hidden_dim, bool has_silu,
+        bool has_own_items, uintptr_t scores, uintptr_t query_gate, uintptr_t item_gate, uint64_t seed,
+        uint32_t dropped) {
+        new (self) TrainingStep();
+        self->num_queries = num_queries;
+        self->num_items = num_items;
+        self->num_pairs = num_pairs;
+        self->hidden_dim = hidden_dim;
+        self->has_silu = has_silu;
+        self->has_own_items = has_own_items;
+        self->scores = at<const float>(scores);
+        self->query_gate = at<const float>(query_gate);
+        self->item_gate = at<const float>(item_gate);
+        self->seed = seed;
+        self->dropped = dropped;
+    }, nb::kw_only(), "num_queries"_a, "num_items"_a, "num_pairs"_a, "hidden_dim"_a, "has_silu"_a, "has_own_items"_a,
+        "scores"_a, "query_gate"_a, "item_gate"_a, "seed"_a, "dropped"_a);
+
+    m.def("mix_in_training", [](const std::string& isa, int num_threads, const TrainingStep& step,
+                                const std::vector<uintptr_t>& weights, uintptr_t mixed) {
+        const Context context = context_of(isa, num_threads);
+        const GateWeights own = gate_weights(weights);
+        const nb::gil_scoped_release unlocked;
+        mix_in_training(context, step, own, at<float>(mixed));
+    });
+
+    m.def("mix_backward", [](const std::string& isa, int num_threads, const TrainingStep& step,
+                             const std::vector<uintptr_t>& weights, uintptr_t upstream,
+                             const std::vector<uintptr_t>& gradients) {
+        const Context context = context_of(isa, num_threads);
+        const GateWeights own = gate_weights(weights);
+        const MixtureGradient gradient{at<float>(gradients.at(0)), at<float>(gradients.at(1)),
+                                       at<float>(gradients.at(2)), at<float>(gradients.at(3)),
+                                       at<float>(gradients.at(4)), at<float>(gradients.at(5)),
+                                       at<float>(gradients.at(6))};
+        const nb::gil_scoped_release unlocked;
+        mix_backward(context, step, own, at<const float>(upstream), gradient);
     });
 
     m.def("usable_isas", [] {

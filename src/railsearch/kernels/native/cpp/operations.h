@@ -43,6 +43,37 @@ struct QueryBlock {
     int64_t queries_per_chunk = 1;
 };
 
+// The mixture of B x N query-item pairs in training, from their component scores. Panels are those of the instruction
+// set: `width` items of one query.
+struct TrainingStep {
+    int64_t num_queries = 0;
+    int64_t num_items = 0;
+    int64_t num_pairs = 1;
+    int64_t hidden_dim = 1;
+    bool has_silu = false;
+    bool has_own_items = false;  // each query has its own item gates
+    const float* scores = nullptr;      // (B, N, P)
+    const float* query_gate = nullptr;  // (B, P), or null
+    const float* item_gate = nullptr;   // (N, P) or (B, N, P), or null
+    uint64_t seed = 0;
+    uint32_t dropped = 0;  // of 2^16 draws
+
+    const float* item_panels = nullptr;   // (N, P) in panels, unless queries have their own
+    const float* hidden_tiles = nullptr;  // W1 (H, P) in tiles
+    const float* hidden_bias = nullptr;   // padded with zeros to full tiles
+    const float* output_tiles = nullptr;  // W2 (P, H) in tiles
+    const float* output_bias = nullptr;
+    const float* hidden_back_tiles = nullptr;  // W1 transposed (P, H) in tiles
+    const float* output_back_tiles = nullptr;  // W2 transposed (H, P) in tiles
+};
+
+// The gradient of some of the queries. Sums are added to; the rest is overwritten.
+struct TrainingSums {
+    float* hidden_weight;  // (H, P + 1) sums; the last column is the bias
+    float* output_weight;  // (P, H + 1) sums
+    float* item_panels;    // sums in panels, or null
+};
+
 // A panel holds the rows of up to `width` items, transposed: [value][width]. Items lie in lanes, so that the score of
 // an item never depends on its neighbours.
 struct Operations {
@@ -70,6 +101,16 @@ struct Operations {
     // For each of num_rows rows of scores, which lanes are greater than its threshold (`or_equal`: or the same).
     // Return false if none is.
     bool (*reach)(const float* scores, const float* thresholds, int64_t num_rows, bool or_equal, uint64_t* lanes);
+
+    // Scores (B, N) of the queries from `first` to `last` - 1 in training.
+    void (*train_forward)(const TrainingStep& step, int64_t first, int64_t last, float* scratch, float* mixed);
+
+    // Their gradient, given that of the scores (B, N): of component scores and gates, and sums of the other gradients.
+    void (*train_backward)(const TrainingStep& step, int64_t first, int64_t last, const float* upstream, float* scratch,
+                           float* to_scores, float* to_query_gate, float* to_item_gate, const TrainingSums& sums);
+
+    // Floats of scratch that both need.
+    int64_t (*training_scratch_size)(const TrainingStep& step);
 
     // exp and x * sigmoid(x) of many numbers, for tests of their error.
     void (*exponential)(const float* values, int64_t count, float* results);

@@ -30,6 +30,12 @@ inline Vector power_of_two(Vector t) {
     return {_mm256_castsi256_ps(_mm256_add_epi32(shifted, _mm256_set1_epi32(127 << 23)))};
 }
 
+inline void add_sums_of_4(const Vector* v, float* sums) {
+    const __m256 pairs = _mm256_hadd_ps(_mm256_hadd_ps(v[0].lanes, v[1].lanes), _mm256_hadd_ps(v[2].lanes, v[3].lanes));
+    const __m128 found = _mm_add_ps(_mm256_castps256_ps128(pairs), _mm256_extractf128_ps(pairs, 1));
+    _mm_storeu_ps(sums, _mm_add_ps(_mm_loadu_ps(sums), found));
+}
+
 inline uint64_t lanes_greater(Vector a, Vector b) {
     return static_cast<uint32_t>(_mm256_movemask_ps(_mm256_cmp_ps(a.lanes, b.lanes, _CMP_GT_OQ)));
 }

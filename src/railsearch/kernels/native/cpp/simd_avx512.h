@@ -30,6 +30,16 @@ inline Vector power_of_two(Vector t) {
     return {_mm512_castsi512_ps(_mm512_add_epi32(shifted, _mm512_set1_epi32(127 << 23)))};
 }
 
+inline void add_sums_of_4(const Vector* v, float* sums) {
+    __m256 h[4];
+    for (int i = 0; i < 4; ++i) {
+        h[i] = _mm256_add_ps(_mm512_castps512_ps256(v[i].lanes), _mm512_extractf32x8_ps(v[i].lanes, 1));
+    }
+    const __m256 pairs = _mm256_hadd_ps(_mm256_hadd_ps(h[0], h[1]), _mm256_hadd_ps(h[2], h[3]));
+    const __m128 found = _mm_add_ps(_mm256_castps256_ps128(pairs), _mm256_extractf128_ps(pairs, 1));
+    _mm_storeu_ps(sums, _mm_add_ps(_mm_loadu_ps(sums), found));
+}
+
 inline uint64_t lanes_greater(Vector a, Vector b) { return _mm512_cmp_ps_mask(a.lanes, b.lanes, _CMP_GT_OQ); }
 inline uint64_t lanes_at_least(Vector a, Vector b) { return _mm512_cmp_ps_mask(a.lanes, b.lanes, _CMP_GE_OQ); }
 

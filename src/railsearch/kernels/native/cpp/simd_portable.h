@@ -59,6 +59,14 @@ inline uint64_t lanes_at_least(Vector a, Vector b) {
 
 #undef RAILSEARCH_EACH_LANE
 
+// Add the sum of each of four vectors' lanes to one of four floats.
+inline void add_sums_of_4(const Vector* vectors, float* sums) {
+    for (int i = 0; i < 4; ++i) {
+        const float* own = vectors[i].lanes;
+        sums[i] += (own[0] + own[1]) + (own[2] + own[3]);
+    }
+}
+
 inline float widen_fp16(uint16_t half) {
     uint32_t sign = static_cast<uint32_t>(half & 0x8000u) << 16;
     uint32_t exponent = (half >> 10) & 0x1fu;
@@ -80,6 +88,7 @@ inline float widen_fp16(uint16_t half) {
 
 // Nothing is transposed in groups here.
 inline void transpose_bulk(Number, const void* const*, int64_t, int, float*, int64_t& done) { done = 0; }
+inline void transpose_back_bulk(const float*, int, int, int64_t, float*, int64_t& done) { done = 0; }
 
 }  // namespace
 }  // namespace railsearch

@@ -58,5 +58,20 @@ inline void transpose_bulk(Number number, const void* const* rows, int64_t lengt
     done = length / 8 * 8;
 }
 
+// The way back: as many values and rows of a panel as come in groups of 8, into contiguous rows. Rows in full groups of
+// 8 only; `done` counts values.
+inline void transpose_back_bulk(const float* panel, int width, int count, int64_t length, float* rows, int64_t& done) {
+    for (int64_t at = 0; at + 8 <= length; at += 8) {
+        for (int lane = 0; lane < count; lane += 8) {
+            __m256 block[8];
+            for (int i = 0; i < 8; ++i) block[i] = _mm256_loadu_ps(panel + (at + i) * width + lane);
+            transpose_8x8(block);
+            const int own = count - lane < 8 ? count - lane : 8;
+            for (int i = 0; i < own; ++i) _mm256_storeu_ps(rows + (lane + i) * length + at, block[i]);
+        }
+    }
+    done = length / 8 * 8;
+}
+
 }  // namespace
 }  // namespace railsearch

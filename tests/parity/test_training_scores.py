@@ -1,11 +1,12 @@
-"""The fused mixture of training against the plain one: the same scores and the same gradients."""
+"""The fused mixture of training with torch against the plain one: the same scores and the same gradients."""
 
 import pytest
 import torch
 from torch import Tensor
 
 from railsearch import MixtureOfLogits
-from railsearch.similarity.fused import fused_mixture
+from railsearch.kernels import training_scores
+from railsearch.kernels.fused_mixture import fused_mixture
 
 GATES = [("query", "item", "pair"), ("query", "pair"), ("item", "pair"), ("pair",)]
 
@@ -42,11 +43,10 @@ def test_same_scores_and_gradients_as_autograd(
         torch.manual_seed(3)
         query_parts, item_parts = mol.query_parts(queries), mol.item_parts(items)
         if has_own_candidates:
-            own = item_parts[rows]
-            return (
-                mol.compare_candidates(query_parts, own).scores if is_plain else mol.score_candidates(query_parts, own)
-            )
-        return mol.compare(query_parts, item_parts).scores if is_plain else mol.score(query_parts, item_parts)
+            item_parts = item_parts[rows]
+        if not is_plain:
+            return training_scores(mol, query_parts, item_parts)
+        return (mol.compare_candidates if has_own_candidates else mol.compare)(query_parts, item_parts).scores
 
     plain, fused = scores(is_plain=True), scores(is_plain=False)
     assert "Mixture" in fused.grad_fn.name()  # type: ignore[union-attr]  # the quick way was taken
