@@ -4,7 +4,7 @@ from railsearch.kernels.native.forms import can_compute, has_plain_gate
 from railsearch.kernels.native.kernel import NativeKernel
 from railsearch.kernels.native.library import ISA_VARIABLE, chosen_isa, is_available, usable_isas, why_missing
 from railsearch.kernels.native.scan import scan
-from railsearch.kernels.native.training import can_train, native_mixture
+from railsearch.kernels.native.training import can_train, has_training, native_mixture
 
 __all__ = [
     "ISA_VARIABLE",
@@ -13,6 +13,7 @@ __all__ = [
     "can_train",
     "chosen_isa",
     "has_plain_gate",
+    "has_training",
     "is_available",
     "native_mixture",
     "scan",

@@ -9,14 +9,17 @@ from torch.autograd.function import once_differentiable
 from railsearch.kernels.native.library import chosen_isa, is_available, library
 from railsearch.similarity.gate import Gate, GateActivation
 
-_has_training = is_available() and hasattr(library, "mix_backward")  # an older build may have searches alone
+
+def has_training() -> bool:
+    """Return whether the native kernels were compiled with those of training, which an older build has not."""
+    return is_available() and hasattr(library, "mix_backward")
 
 
 def can_train(gate: Gate, *tensors: Tensor | None) -> bool:
     """Return whether `native_mixture` can compute with this gate and these tensors: all in fp32 on a CPU."""
     given = [*tensors, *gate.parameters()]
     return (
-        _has_training
+        has_training()
         and gate.pair is not None
         and all(each is None or (each.dtype == torch.float32 and each.device.type == "cpu") for each in given)
     )
