@@ -480,3 +480,31 @@ def test_right_items_are_found_among_negatives(num_rows: int) -> None:
         [(int(query), int(item)) in known for item in items[row % num_rows]] for row, query in enumerate(queries)
     ]
     assert RightPairs(pairs, num_items=30).among(queries, items).tolist() == expected
+
+
+def test_seen_pairs_are_neither_negatives_nor_ranked() -> None:
+    generator = torch.Generator().manual_seed(0)
+    queries, items = torch.randn(3, 4, generator=generator), torch.randn(9, 4, generator=generator)
+    seen = [[query, item] for query in (0, 1) for item in range(1, 9)]
+    report = fit_similarity(
+        MixtureOfLogits.around(dim=4, dot_product=True, seed=0),
+        queries,
+        items,
+        [[0, 0], [2, 1], [2, 3]],
+        validation_pairs=[[1, 0]],
+        seen_pairs=seen,
+        epochs=0,
+    )
+    assert report.best.validation["MRR"] == 1.0  # every other item is seen
+    only = fit_similarity(
+        MixtureOfLogits.around(dim=4, dot_product=True, seed=0),
+        queries,
+        items,
+        [[0, 0], [0, 1]],
+        seen_pairs=seen,
+        epochs=1,
+        balance_weight=0.0,
+    )
+    assert only.epochs[1].loss == 0.0  # there is no item that could be a negative
+    with pytest.raises(InvalidInputError, match=r"seen_pairs\[0\] names query row 3"):
+        fit_similarity(DotProduct(dim=4), queries, items, [[0, 0]], seen_pairs=[[3, 0]])

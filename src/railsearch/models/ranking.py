@@ -97,22 +97,22 @@ def rank_pairs(
         seen: (S, 2) pairs whose items are hidden from their queries, such as training pairs.
         user_ids: (Q,) for a similarity with a user table.
     """
-    ordered = torch.unique(pairs, dim=0)  # (m, 2) by query, then item
-    rows, owners = torch.unique_consecutive(ordered[:, 0], return_inverse=True)  # (q,), (m,)
+    keys = torch.unique(pairs[:, 0] * len(items) + pairs[:, 1])  # (m,) by query, then item
+    rows, owners = torch.unique_consecutive(keys // len(items), return_inverse=True)  # (q,), (m,)
     users = None if user_ids is None else user_ids[rows]  # (q,)
     return best_ranks(
         similarity,
         compute_query_parts(similarity, queries[rows], users),
         compute_item_parts(similarity, items),
         owners,
-        ordered[:, 1].contiguous(),
+        keys % len(items),
         row_filter=None if seen is None else _seen_items(seen, rows),
     )
 
 
 def _seen_items(pairs: Tensor, queries: Tensor) -> RowFilter:
-    """Return a filter that hides from each of these query rows (q,) the items that it is paired with."""
-    ordered = torch.unique(pairs.cpu(), dim=0)  # (S, 2) by query, then item, each pair once
-    bounds = torch.searchsorted(ordered[:, 0].contiguous(), torch.stack([queries.cpu(), queries.cpu() + 1]))  # (2, q)
-    lists = [ordered[first:last, 1] for first, last in zip(*bounds.tolist(), strict=True)]
-    return RowFilter.from_lists(lists, device=pairs.device)
+    """Return a filter that hides from each of these query rows (q,), ascending, the items that it is paired with."""
+    places = torch.searchsorted(queries, pairs[:, 0].contiguous()).clamp_max(len(queries) - 1)  # (S,)
+    is_asked = queries[places] == pairs[:, 0]  # (S,)
+    places, order = places[is_asked].sort()  # (s,)
+    return RowFilter(places, pairs[is_asked, 1][order])

@@ -32,6 +32,7 @@ def fit_similarity(
     pairs: ArrayLike,
     *,
     validation_pairs: ArrayLike | None = None,
+    seen_pairs: ArrayLike | None = None,
     user_ids: ArrayLike | None = None,
     negatives: Negatives | str = Negatives.IN_BATCH,
     num_negatives: int = 256,
@@ -67,6 +68,8 @@ def fit_similarity(
         pairs: (M, 2) integers: row of the query, row of an item that is right for it. A query may have several.
         validation_pairs: held-out pairs of the same form. Their queries are ranked against all items except the
             query's training items.
+        seen_pairs: further right pairs, which are not trained on, such as older purchases: their items are no negatives
+            of their queries, and validation does not rank them.
         user_ids: (Q,), for a similarity with a user table; see MixtureOfLogits.
         negatives: "in_batch": the right items of the other pairs in the batch; "uniform" over all items, the same for
             all pairs of a batch; or "per_example", different for each pair.
@@ -121,6 +124,7 @@ def fit_similarity(
         item_embeddings,
         pairs,
         validation_pairs=validation_pairs,
+        seen_pairs=seen_pairs,
         user_ids=user_ids,
         like=weights[0] if weights else torch.zeros(()),
     )

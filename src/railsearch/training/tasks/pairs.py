@@ -29,10 +29,15 @@ class PairData:
     user_ids: Tensor | None  # (Q,)
     pairs: Tensor  # (M, 2) query row, item row
     validation_pairs: Tensor | None = None  # (V, 2) held out
+    seen_pairs: Tensor | None = None  # (S, 2) right, but neither trained on nor ranked
 
     def users_of(self, rows: Tensor) -> Tensor | None:
         """Return the user ids of these query rows."""
         return None if self.user_ids is None else self.user_ids[rows]
+
+    def known_pairs(self) -> Tensor:
+        """Return the pairs that are trained on and those that were seen (M + S, 2)."""
+        return self.pairs if self.seen_pairs is None else torch.cat([self.pairs, self.seen_pairs])
 
     def tensors(self) -> dict[str, Tensor]:
         """Return every tensor that a training run depends on, by name."""
@@ -42,6 +47,7 @@ class PairData:
             "user_ids": self.user_ids,
             "pairs": self.pairs,
             "validation_pairs": self.validation_pairs,
+            "seen_pairs": self.seen_pairs,
         }
         return {name: tensor for name, tensor in named.items() if tensor is not None}
 
@@ -55,7 +61,7 @@ class PairTask:
         self._similarity = similarity
         self._data = data
         self._config = config
-        self._right = RightPairs(data.pairs, num_items=len(data.items))
+        self._right = RightPairs(data.known_pairs(), num_items=len(data.items))
 
     @property
     def num_examples(self) -> int:
@@ -105,7 +111,7 @@ class PairTask:
                 data.queries,
                 data.items,
                 data.validation_pairs,
-                seen=data.pairs,
+                seen=data.known_pairs(),
                 user_ids=data.user_ids,
             )
         )
@@ -130,6 +136,7 @@ def as_pair_data(
     pairs: ArrayLike,
     *,
     validation_pairs: ArrayLike | None = None,
+    seen_pairs: ArrayLike | None = None,
     user_ids: ArrayLike | None = None,
     like: Tensor,
 ) -> PairData:
@@ -143,7 +150,9 @@ def as_pair_data(
     if user_ids is not None and not similarity.takes_user_ids:
         raise InvalidInputError("user_ids was given but the similarity has no user table; omit user_ids.")
     users = None if user_ids is None else as_user_ids(user_ids, count=len(queries)).to(like.device)
-    if validation_pairs is None:
-        return PairData(queries, items, users, training)
-    held_out = as_pairs(validation_pairs, name="validation_pairs", size=size).to(like.device)
-    return PairData(queries, items, users, training, held_out)
+    given = {"validation_pairs": validation_pairs, "seen_pairs": seen_pairs}
+    others = {
+        name: None if rows is None else as_pairs(rows, name=name, size=size).to(like.device)
+        for name, rows in given.items()
+    }
+    return PairData(queries, items, users, training, **others)
