@@ -2,7 +2,7 @@
 
 railsearch data prepare ml-1m --from ml-1m/ --to exp/ml-1m
 python benchmarks/matrix_factors.py exp/ml-1m --to exp/factors
-python benchmarks/matrix_factors.py exp/ml-1m --weights 0.03 0.1 0.3 --regularizations 0.001 0.003 0.01   # search only
+python benchmarks/matrix_factors.py exp/ml-1m --weights 0.2 0.5 1 --regularizations 0.003 0.01   # search only
 
 The score is a plain dot product of two factors, without biases. The objective is that of Rendle et al. (2022),
 "Revisiting the Performance of iALS": squared errors of the seen pairs, `weight` times the squared scores of all pairs,
@@ -11,9 +11,7 @@ and the one before it for validation; a sweep solves for all users and then for 
 setting.
 
 The folder holds queries.npy (users) and items.npy, (U, 64) and (N, 64) in fp32, and pairs.npy, validation_pairs.npy and
-test_pairs.npy, (user, item) each. With --recent R there are two rows for each user: row U + u is the factor of user u
-solved again without its last R training items, and pairs.npy pairs it with those items. A similarity that is trained on
-them learns from items that the query's factor has not seen, as in the test. history_pairs.npy holds all training pairs.
+test_pairs.npy, (user, item) each.
 """
 
 import argparse
@@ -48,17 +46,15 @@ def main() -> None:
     parser.add_argument("data", type=Path, help="a folder that railsearch data prepare wrote")
     parser.add_argument("--to", type=Path, help="folder for the factors of the best setting")
     parser.add_argument("--dim", type=int, default=64)
-    parser.add_argument("--weights", type=float, nargs="+", default=[0.1], help="of all pairs; several are compared")
+    parser.add_argument("--weights", type=float, nargs="+", default=[1.0], help="of all pairs; several are compared")
     parser.add_argument("--regularizations", type=float, nargs="+", default=[0.003], help="several are compared")
-    parser.add_argument("--sweeps", type=int, default=15)
-    parser.add_argument("--recent", type=int, default=0, help="items of each user that a second factor has not seen")
+    parser.add_argument("--sweeps", type=int, default=10)
     options = parser.parse_args()
 
     split = leave_last_out(read_prepared(options.data))
     assert split.validation is not None
     events = split.interactions
     print(split.protocol)
-    offsets = events.offsets
     is_training = torch.arange(len(events)) < split.train_ends[events.users]  # (E,)
     pairs = torch.stack([events.users, events.items], dim=1)[is_training]  # (M, 2) by user, then time
     validation = torch.stack([split.validation.users, split.validation.items], dim=1)  # (n, 2)
@@ -83,17 +79,7 @@ def main() -> None:
     _, objective, users, items = best
     figures = measure(users, items, test, torch.cat([pairs, validation]))
     print("test: " + "  ".join(f"{name} {value:.4f}" for name, value in figures.items()))
-    if options.recent:
-        is_recent = torch.arange(len(events)) >= split.train_ends[events.users] - options.recent  # (E,)
-        is_recent &= (split.train_ends - offsets[:-1] > 2 * options.recent)[events.users]  # enough items remain
-        recent = is_recent[is_training]  # (M,)
-        earlier = solve_side(pairs[~recent].numpy(), items, len(users), objective)  # (U, D)
-        users = np.concatenate([users, earlier])  # (2 U, D)
-        history = pairs
-        pairs = pairs[recent] + torch.tensor([shape[0], 0])  # (M', 2)
     options.to.mkdir(parents=True, exist_ok=True)
-    if options.recent:
-        np.save(options.to / "history_pairs.npy", history.numpy())
     arrays = {"queries": users, "items": items, "pairs": pairs, "validation_pairs": validation, "test_pairs": test}
     for name, array in arrays.items():
         np.save(options.to / f"{name}.npy", np.asarray(array))

@@ -66,9 +66,7 @@ def read_factors(folder: Path) -> Part:
         torch.from_numpy(np.load(folder / f"{name}.npy"))
         for name in ("queries", "items", "pairs", "validation_pairs", "test_pairs")
     )
-    history = folder / "history_pairs.npy"
-    known = torch.from_numpy(np.load(history)) if history.is_file() else pairs
-    seen = torch.cat([known, validation_pairs])
+    seen = torch.cat([pairs, validation_pairs])
     return Part("last item", queries, items, pairs, validation_pairs, test_pairs, seen)
 
 
