@@ -96,9 +96,9 @@ def check_survived(folder: Path, log: Path, before: Content, version: int) -> st
 
 @pytest.fixture(scope="module")
 def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """An index with several segments and removed items."""
+    """An index with string ids, several segments and removed items."""
     folder = tmp_path_factory.mktemp("kill") / "index"
-    with pytest.MonkeyPatch.context() as patch, FIRST.build(folder) as index:
+    with pytest.MonkeyPatch.context() as patch, FIRST.build(folder, has_keys=True) as index:
         patch.setattr(changes, "SMALL", 0)
         for change in PREPARED:
             change.apply(index)

@@ -83,13 +83,15 @@ def check(folder: Path, state: State, expected: list[Content], *, acknowledged: 
     return version
 
 
-@pytest.mark.parametrize("small", [0, 65_536] if IS_FULL else [0])
+@pytest.mark.parametrize(
+    ("small", "has_keys"), [(0, False), (0, True), (65_536, False), (65_536, True)] if IS_FULL else [(0, False)]
+)
 def test_changes(
-    tmp_path: Path, root: Path, small: int, say: Callable[[str], None], monkeypatch: pytest.MonkeyPatch
+    tmp_path: Path, root: Path, small: int, has_keys: bool, say: Callable[[str], None], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(changes, "SMALL", small)
     history = HISTORY if IS_FULL else [HISTORY[0], HISTORY[2]]
-    with FIRST.build(root / "index") as index, recorded(root) as recording:
+    with FIRST.build(root / "index", has_keys=has_keys) as index, recorded(root) as recording:
         for change in history:
             change.apply(index)
             recording.acknowledge()

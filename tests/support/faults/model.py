@@ -51,15 +51,15 @@ class Change:
         if self.kind == "compact":
             index.compact()
         elif self.kind == "remove":
-            index.remove(list(self.ids))
+            index.remove(self._own_ids(index.has_keys))
         else:
             call = index.add if self.kind == "add" else index.upsert
-            call(*self._arguments(), metadata=self._metadata())
+            call(self._items(), self._own_ids(index.has_keys), metadata=self._metadata())
 
-    def build(self, path: Path | None) -> Index:
-        """Build an index of the rows that this change brings."""
-        items, ids = self._arguments()
-        return Index.build(DotProduct(dim=DIM), items, ids, path=path, metadata=self._metadata())
+    def build(self, path: Path | None, *, has_keys: bool = False) -> Index:
+        """Build an index of the rows that this change brings; with keys, its ids are strings."""
+        ids = self._own_ids(has_keys)
+        return Index.build(DotProduct(dim=DIM), self._items(), ids, path=path, metadata=self._metadata())
 
     def applied(self, content: Content) -> Content:
         """Return the content that the call must lead to."""
@@ -69,8 +69,11 @@ class Change:
             return {item: row for item, row in content.items() if item not in self.ids}
         return content | self.rows()
 
-    def _arguments(self) -> tuple[Tensor, list[int]]:
-        return torch.tensor([vector for vector, _ in self.rows().values()]), list(self.ids)
+    def _items(self) -> Tensor:
+        return torch.tensor([vector for vector, _ in self.rows().values()])
+
+    def _own_ids(self, has_keys: bool) -> list[str] | list[int]:
+        return [f"item {item}" for item in self.ids] if has_keys else list(self.ids)
 
     def _metadata(self) -> pl.DataFrame:
         return pl.DataFrame({"name": [name for _, name in self.rows().values()]})
@@ -90,7 +93,11 @@ def read_content(index: Index) -> Content:
     assert all(sorted(column) == index.ids.tolist() for column in columns)
     assert index.metadata is not None
     names = dict(zip(index.ids.tolist(), index.metadata["name"], strict=True))
-    return {item: (tuple(column[item] for column in columns), names[item]) for item in index.ids.tolist()}
+    own = [int(key.removeprefix("item ")) for key in index.keys] if index.has_keys else index.ids.tolist()
+    return {
+        item: (tuple(column[inside] for column in columns), names[inside])
+        for item, inside in zip(own, index.ids.tolist(), strict=True)
+    }
 
 
 def read_manifest(path: Path) -> dict:
