@@ -32,20 +32,28 @@ QUERIES = torch.randn(3, 6, generator=torch.Generator().manual_seed(5))
 
 @pytest.fixture(scope="module")
 def world(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """An index of several versions and segments with a gate and metadata, a model, and files that are not ours."""
+    """Two indexes of several versions and segments with a gate and metadata, a model, and files that are not ours.
+
+    The ids of one index are integers, and those of the other are strings.
+    """
     world = tmp_path_factory.mktemp("hostile")
     generator = torch.Generator().manual_seed(0)
 
-    def some(*ids: int) -> dict:
-        names = pl.DataFrame({"name": [f"item {item}" for item in ids], "year": [1900 + item for item in ids]})
-        return {"items": torch.randn(len(ids), 6, generator=generator), "ids": list(ids), "metadata": names}
+    def build(path: Path, own_id: Callable[[int], object]) -> None:
+        def some(*ids: int) -> dict:
+            names = pl.DataFrame({"name": [f"item {item}" for item in ids], "year": [1900 + item for item in ids]})
+            items = torch.randn(len(ids), 6, generator=generator)
+            return {"items": items, "ids": list(map(own_id, ids)), "metadata": names}
+
+        with Index.build(make_similarity("mixture"), **some(*range(9)), path=path) as index:
+            index.add(**some(10, 11, 12))
+            index.remove([own_id(3), own_id(11)])
+            index.upsert(**some(4, 20, 21))
 
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(changes, "SMALL", 0)
-        with Index.build(make_similarity("mixture"), **some(*range(9)), path=world / "index") as index:
-            index.add(**some(10, 11, 12))
-            index.remove([3, 11])
-            index.upsert(**some(4, 20, 21))
+        build(world / "index", int)
+        build(world / "keyed", str)
     save_similarity(make_similarity("mixture"), world / "model")
     (world / "canaries").mkdir()
     for name in ("0" * 32 + ".safetensors", "notes.txt", "CURRENT", "x.tmp", "0" * 32 + ".arrow", "00000001.json"):

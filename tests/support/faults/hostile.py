@@ -36,7 +36,7 @@ def main() -> None:
     for line in sys.stdin:
         request = json.loads(line)
         folder, seed = Path(request["folder"]), request["seed"]
-        with Index.open(folder / "index") as index:  # everything is imported and warm before memory is limited
+        with Index.open(folder / "keyed") as index:  # everything is imported and warm before memory is limited
             index.search(torch.zeros(1, 6), 1).to_frame()
         limit_memory()
         for number in range(request["first"], request["last"]):
@@ -60,7 +60,8 @@ def run(folder: Path, choice: random.Random, number: int) -> dict[str, str | int
     is_model = choice.random() < 0.25
     kind = message = "?"
     try:
-        target = Resealed(folder / ("model" if is_model else "index"), work / "target", choice)
+        source = "model" if is_model else choice.choice(["index", "keyed"])
+        target = Resealed(folder / source, work / "target", choice)
         kind = mutate_model(target) if is_model else mutate_index(target)
         outcome = "answered"
         if is_model:
@@ -100,10 +101,11 @@ def check_index(path: Path, choice: random.Random) -> None:
         index.verify()
         if choice.random() < 0.5:
             for change in choice.sample(["remove", "upsert", "compact", "refresh"], 2):
+                ids = index.keys if index.has_keys else index.ids.tolist()
                 if change == "remove":
-                    index.remove(index.ids[:1], missing_ok=True)
+                    index.remove(ids[:1], missing_ok=True)
                 elif change == "upsert":
-                    index.upsert(torch.ones(1, 6), index.ids[-1:] if len(index) else [1], metadata=index.metadata[-1:])
+                    index.upsert(torch.ones(1, 6), ids[-1:] or [1], metadata=index.metadata[-1:])
                 elif change == "compact":
                     index.compact()
                 else:

@@ -5,7 +5,7 @@
     manifests/<version>.json    every file of a version with its size and checksum
     segments/<name>.safetensors ids, components, gate, component sums; never changed
     tombstones/<name>-<version>.safetensors   rows of a segment that are no longer live
-    metadata/<name>.arrow       columns that go with a segment's items
+    metadata/<name>.arrow       columns that go with a segment's items, among them string ids
     tables/                     tables of engines, a cache: see table_files.py
     similarity/                 the model folder
 
