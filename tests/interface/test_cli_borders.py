@@ -111,16 +111,16 @@ def test_arrays_with_absurd_headers(world: Path, capfd: pytest.CaptureFixture[st
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
-        (("data", "prepare", "x", "--from", "lines.txt", "--min-count", HUGE), f"min_count is {HUGE}"),
-        (("data", "prepare", "x", "--from", "lines.txt", "--max-bad-rows", HUGE), f"max_bad_rows is {HUGE}"),
+        (("data", "prepare", "x", "--from", "lines.txt", "--min-count", HUGE), f"--min-count is {HUGE}"),
+        (("data", "prepare", "x", "--from", "lines.txt", "--max-bad-rows", HUGE), f"--max-bad-rows is {HUGE}"),
         (("data", "prepare", "n" * 300, "--from", "lines.txt"), "File name too long"),
         (("data", "prepare", "x", "--from", "n" * 300 + ".txt"), "File name too long"),
         (("data", "info", "n" * 300), "File name too long"),
         (("search", "n" * 300, "--queries", "users.npy"), "File name too long"),
         (("search", "index", "--queries", "n" * 300 + ".npy"), "File name too long"),
         (("search", "index", "--queries", "users.npy", "-k", HUGE), f"k is {HUGE}"),
-        (("bench", "ml-20m", "--items", 10**20), "num_items is 100000000000000000000"),
-        (("bench", "ml-20m", "--items", 10**12), "num_items is 1000000000000, which takes"),
+        (("bench", "ml-20m", "--items", 10**20), "--items is 100000000000000000000"),
+        (("bench", "ml-20m", "--items", 10**12), "--items is 1000000000000, which takes"),
         (
             ("train", "recipe.toml", "--data", "lines", "--set", "encoder.dim=1000000000000"),
             "dim is 1000000000000: input should be less than",

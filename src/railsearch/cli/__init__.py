@@ -43,7 +43,7 @@ def _run() -> int:
     except SystemExit as done:
         return done.code if isinstance(done.code, int) else int(done.code is not None)
     except RailsearchError as error:
-        return _complain(f"error: {lines_of(with_flags(str(error)))}")
+        return _complain(f"error: {lines_of(with_flags(str(error), sys.argv[1:]))}")
     except OSError as error:
         if error.filename is None and error.errno in (errno.ENOSPC, errno.EIO):
             return _complain(f"error: the output cannot be written ({error.strerror}).")

@@ -51,7 +51,7 @@ def bench(
         ),
     ] = None,
     num_queries: Annotated[int, typer.Option(help="Number of queries of a workload; at least 32.", min=1)] = 64,
-    k: Annotated[int, typer.Option(help="Number of items that each search returns.", min=1)] = 100,
+    k: Annotated[int, typer.Option("-k", "--k", help="Number of items that each search returns.", min=1)] = 100,
     repeats: Annotated[int, typer.Option(help="Number of times that each search is timed.", min=1)] = 10,
     strategies: Annotated[
         str | None,
