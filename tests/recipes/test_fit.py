@@ -17,7 +17,7 @@ from railsearch.foundation import progress
 from railsearch.similarity import Similarity, load_balance_loss
 from railsearch.training import FitReport, LoopConfig, TrainingConfig
 from railsearch.training.losses import StepLosses, backward_sampled_softmax
-from railsearch.training.negatives import Contrast, Negatives, RightPairs, draw_contrast
+from railsearch.training.negatives import Contrast, Negatives, RightPairs, draw_contrast, popularity_offsets
 from railsearch.training.task import Batch
 from railsearch.training.tasks.pairs import PairTask, as_pair_data
 from tests.support.similarities import make_similarity
@@ -65,15 +65,18 @@ def test_blocked_gradient_is_the_plain_gradient(kind: str, pairs_per_block: int,
     sizes = GROUPS[groups]
     positives = torch.tensor([0, 1, 2, 3, 1])
     negatives = torch.randint(8, (len(sizes), 4), generator=generator)
+    offsets = torch.randn(len(sizes), 4, generator=generator, dtype=torch.float64)
     negatives[0, 1] = 0  # the first example's own right item, which must not count
 
     losses, weights = [], []
     example = 0
-    for size, row in zip(sizes, negatives.tolist(), strict=True):
+    for size, row, added in zip(sizes, negatives.tolist(), offsets, strict=True):
         for _ in range(size):
-            candidates = [int(positives[example]), *(item for item in row if item != int(positives[example]))]
+            own = int(positives[example])
+            candidates = [own, *(item for item in row if item != own)]
+            shifts = torch.cat([torch.zeros(1), added[[item != own for item in row]]])
             compared = mol.compare(mol.query_parts(queries[example : example + 1]), mol.item_parts(items[candidates]))
-            losses.append(F.cross_entropy(compared.scores, torch.zeros(1, dtype=torch.int64)))
+            losses.append(F.cross_entropy(compared.scores + shifts, torch.zeros(1, dtype=torch.int64)))
             weights.append(compared.gate_weights[0, 0])
             example += 1
     loss, balance = torch.stack(losses).mean(), load_balance_loss(torch.stack(weights))
@@ -84,7 +87,7 @@ def test_blocked_gradient_is_the_plain_gradient(kind: str, pairs_per_block: int,
     mol.zero_grad()
 
     found = backward_sampled_softmax(
-        mol, mol.query_parts(queries), mol.item_parts(items), Contrast(positives, negatives, sizes),
+        mol, mol.query_parts(queries), mol.item_parts(items), Contrast(positives, negatives, sizes, offsets=offsets),
         balance_weight=0.3, pairs_per_block=pairs_per_block,
     )  # fmt: skip
     assert found.softmax == pytest.approx(loss.item(), abs=1e-12)
@@ -508,3 +511,31 @@ def test_seen_pairs_are_neither_negatives_nor_ranked() -> None:
     assert only.epochs[1].loss == 0.0  # there is no item that could be a negative
     with pytest.raises(InvalidInputError, match=r"seen_pairs\[0\] names query row 3"):
         fit_similarity(DotProduct(dim=4), queries, items, [[0, 0]], seen_pairs=[[3, 0]])
+
+
+def test_popular_items_are_no_worse_as_in_batch_negatives() -> None:
+    """With offsets, the loss over many draws from the pairs estimates the softmax over all items, up to a constant."""
+    generator = torch.Generator().manual_seed(0)
+    scores = torch.randn(12, generator=generator)
+    shares = torch.randn(12, generator=generator).exp()
+    drawn = torch.multinomial(shares, 200_000, replacement=True, generator=generator)
+    offsets = popularity_offsets(drawn, num_items=12)
+    estimated = (scores[drawn] + offsets[drawn]).exp().mean() * 12
+    assert float(estimated) == pytest.approx(float(scores.exp().sum()), rel=1e-4)
+
+
+def test_the_scale_of_a_dot_product_is_found() -> None:
+    """Embeddings of any scale lead to the same temperature, relative to that scale, and to the same order."""
+    generator = torch.Generator().manual_seed(0)
+    items = torch.randn(60, 6, generator=generator)
+    queries = items[:40] + 0.3 * torch.randn(40, 6, generator=generator)
+    pairs = torch.arange(40)[:, None].expand(-1, 2)
+    found = []
+    for scale in (1 / 32, 1.0, 64.0):
+        mol = MixtureOfLogits.around(dim=6, dot_product=True, seed=0)
+        report = fit_similarity(mol, scale * queries, items, pairs, validation_pairs=pairs, epochs=0)
+        found.append((mol.temperature / scale, report.best.validation))
+    assert found[0] == found[1] == found[2]
+    kept = MixtureOfLogits.around(dim=6, dot_product=True, temperature=0.3, seed=0)
+    fit_similarity(kept, queries, items, pairs, epochs=0, calibrates=False)
+    assert kept.temperature == 0.3

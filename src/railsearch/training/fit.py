@@ -16,8 +16,9 @@ from railsearch.foundation.inputs import (
     check_seed,
     check_share,
 )
-from railsearch.similarity import Similarity, check_similarity
+from railsearch.similarity import MixtureOfLogits, Similarity, check_similarity
 from railsearch.similarity.fingerprints import compute_fingerprint
+from railsearch.training.calibration import calibrate_temperature, is_dot_product
 from railsearch.training.config import Schedule, TrainingConfig
 from railsearch.training.loop import train
 from railsearch.training.negatives import Negatives
@@ -45,6 +46,7 @@ def fit_similarity(
     balance_weight: float = 0.001,
     user_penalty_weight: float = 0.1,
     patience: int | None = 5,
+    calibrates: bool = True,
     seed: int = 0,
     folder: str | Path | None = None,
     show_progress: bool | None = None,
@@ -84,6 +86,8 @@ def fit_similarity(
         balance_weight: alpha, the weight of the load-balance loss.
         user_penalty_weight: weight of the l2 penalty on the looked-up rows of a user table.
         patience: stop after this many epochs without a better validation MRR; None never stops early.
+        calibrates: choose the temperature of a mixture around a dot product, whose embeddings may have any scale, by
+            the loss of its start. Other similarities, and trained ones, keep theirs.
         seed: seed of everything random: order, negatives, dropout.
         folder: folder for checkpoints and log.jsonl. If it holds an interrupted run, the run continues from its last
             checkpoint; give a similarity with the same initial weights, the same data and the same settings.
@@ -128,6 +132,8 @@ def fit_similarity(
         user_ids=user_ids,
         like=weights[0] if weights else torch.zeros(()),
     )
+    if calibrates and isinstance(similarity, MixtureOfLogits) and is_dot_product(similarity):
+        calibrate_temperature(similarity, data.queries, data.items, data.pairs, seed=seed)
     if not is_trained:
         validation = PairTask(similarity, data, config).validate()
         return FitReport((EpochReport(0, None, None, validation, 0.0),), 0)

@@ -37,9 +37,10 @@ def backward_sampled_softmax(
     """Compute the loss and add its gradient to every weight, as `loss.backward()` would.
 
     The loss is the mean over examples of -log(exp(phi+) / (exp(phi+) + sum over negatives of exp(phi-))), plus
-    balance_weight * L_MI. A negative that is right for the example does not count. Forward and backward passes run
-    block by block over the examples, so that the activations (examples x negatives x component pairs) are never all in
-    memory, and those of a block stay in the cache. The networks of each side run forward and backward once.
+    balance_weight * L_MI. A negative that is right for the example does not count, and the contrast may add an offset
+    to the score of a negative. Forward and backward passes run block by block over the examples, so that the
+    activations (examples x negatives x component pairs) are never all in memory, and those of a block stay in the
+    cache. The networks of each side run forward and backward once.
 
     Args:
         similarity: the similarity that computed the parts.
@@ -61,10 +62,13 @@ def backward_sampled_softmax(
     if pairs_per_block is None:
         pairs_per_block = min(MOST_PAIRS_PER_BLOCK, VALUES_PER_BLOCK // similarity.values_per_pair)
     total = 0.0
-    for rows, negatives in _blocks(contrast, pairs_per_block):
+    for rows, group in _blocks(contrast, pairs_per_block):
+        negatives = contrast.negatives[group]  # (n,) or (e, n)
         own = item_parts[negatives]
         negative_leaves = ItemParts(_leaf(own.components), _optional_leaf(own.gate))
         scores = training_scores(similarity, query_leaves[rows], negative_leaves)  # (e, n)
+        if contrast.offsets is not None:
+            scores = scores + contrast.offsets[group]  # (e, n)
         is_right = negatives == contrast.positives[rows, None]  # (e, n)
         if contrast.excluded is not None:
             is_right = is_right | contrast.excluded[rows]
@@ -98,18 +102,18 @@ def backward_user_penalty(similarity: Similarity, user_ids: Tensor, *, weight: f
         penalty.backward()  # type: ignore[no-untyped-call]
 
 
-def _blocks(contrast: Contrast, pairs_per_block: int) -> Iterator[tuple[slice, Tensor]]:
-    """Yield blocks of examples and their negatives: (n,) if the block shares them, (e, n) if no example does."""
+def _blocks(contrast: Contrast, pairs_per_block: int) -> Iterator[tuple[slice, int | slice]]:
+    """Yield blocks of examples, and the rows of their negatives: one row that the block shares, or one per example."""
     rows_per_block = max(1, pairs_per_block // max(1, contrast.negatives.shape[1]))
     if len(contrast.negatives) == len(contrast.positives):
         for first in range(0, len(contrast.positives), rows_per_block):
             rows = slice(first, min(first + rows_per_block, len(contrast.positives)))
-            yield rows, contrast.negatives[rows]
+            yield rows, rows
         return
     start = 0
-    for negatives, size in zip(contrast.negatives, contrast.group_sizes, strict=True):
+    for group, size in enumerate(contrast.group_sizes):
         for first in range(start, start + size, rows_per_block):
-            yield slice(first, min(first + rows_per_block, start + size)), negatives
+            yield slice(first, min(first + rows_per_block, start + size)), group
         start += size
 
 

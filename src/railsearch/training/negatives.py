@@ -1,6 +1,6 @@
 """Negatives: the items that the loss compares with the right item of each example."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from enum import StrEnum
 
 import torch
@@ -29,12 +29,27 @@ class Contrast:
     negatives: Tensor  # (G, n) item rows
     group_sizes: tuple[int, ...]  # (G,) number of examples that share each row of negatives, in order; sums to E
     excluded: Tensor | None = None  # (E, n) negatives that do not count because they are also right
+    offsets: Tensor | None = None  # (G, n) added to the scores of the negatives, see `popularity_offsets`
 
     def distinct_items(self) -> "tuple[Tensor, Contrast]":
         """Return the distinct item rows (U,), ascending, and this contrast with positions in them instead of rows."""
         rows, places = torch.unique(torch.cat([self.positives, self.negatives.flatten()]), return_inverse=True)
         positives, negatives = places.split([len(self.positives), self.negatives.numel()])
-        return rows, Contrast(positives, negatives.view_as(self.negatives), self.group_sizes, self.excluded)
+        return rows, replace(self, positives=positives, negatives=negatives.view_as(self.negatives))
+
+
+def popularity_offsets(items: Tensor, *, num_items: int) -> Tensor:
+    """Return an offset of the score of each item (N,) as an in-batch negative, from the right items of all pairs (M,).
+
+    An item is drawn as often as it is right. Without an offset, popular items would be pushed down for every query: the
+    similarity would learn how much a query raises the chance of an item, not the chance itself. The offset is the log
+    of the average share of an item over its own share (Yi et al. 2019); it is 0 if all items are equally popular.
+
+    >>> popularity_offsets(torch.tensor([0, 1, 1, 1]), num_items=2).exp().tolist()  # doctest: +ELLIPSIS
+    [2.0, 0.666...]
+    """
+    counts = torch.bincount(items, minlength=num_items).double()  # (N,)
+    return (len(items) / (num_items * counts.clamp(min=1))).log().float()
 
 
 class RightPairs:

@@ -13,7 +13,7 @@ from railsearch.models import rank_pairs
 from railsearch.similarity import Similarity
 from railsearch.training.config import TrainingConfig
 from railsearch.training.losses import StepLosses, backward_sampled_softmax, backward_user_penalty
-from railsearch.training.negatives import RightPairs, draw_contrast
+from railsearch.training.negatives import Negatives, RightPairs, draw_contrast, popularity_offsets
 from railsearch.training.task import Batch, diverged
 
 PAIRS_PER_CHECK = 256
@@ -61,6 +61,11 @@ class PairTask:
         self._similarity = similarity
         self._data = data
         self._config = config
+        self._offsets = (
+            popularity_offsets(data.pairs[:, 1], num_items=len(data.items)).to(data.items)
+            if config.negatives is Negatives.IN_BATCH
+            else None
+        )
         self._right = RightPairs(data.known_pairs(), num_items=len(data.items))
 
     @property
@@ -85,7 +90,8 @@ class PairTask:
             generator=batch.generator,
         )
         excluded = self._right.among(queries, contrast.negatives)  # (E, n)
-        rows, contrast = replace(contrast, excluded=excluded).distinct_items()
+        offsets = None if self._offsets is None else self._offsets[contrast.negatives]  # (G, n)
+        rows, contrast = replace(contrast, excluded=excluded, offsets=offsets).distinct_items()
         losses = backward_sampled_softmax(
             self._similarity,
             self._similarity.query_parts(data.queries[queries], user_ids=users),
