@@ -6,8 +6,11 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from railsearch.data import write_prepared
 from railsearch.errors import InvalidInputError
 from tests.support.commands import run, run_main
+from tests.support.tiny_text import PAIRS, make_base
+from tests.support.training_worlds import random_walks
 
 
 @pytest.fixture
@@ -56,9 +59,19 @@ def test_from_files_to_a_verdict(folder: Path) -> None:
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
-        ([], "nothing to compare; give --queries, --items and --pairs"),
+        ([], "nothing to compare; give --queries, --items and --pairs; or a recipe; or --passages, --qu"),
         (["--queries", "q.npy", "--items", "x.npy"], "--pairs is missing; give --queries, --items and --pairs"),
         (["--pairs", "pairs.csv"], "--queries and --items are missing"),
+        (["r.toml", "--pairs", "pairs.csv"], "--pairs and a recipe do not go together"),
+        (["--queries", "q.npy", "--model", "m"], "--queries and --model do not go together"),
+        (["--passages", "d.jsonl", "--model", "m"], "--questions is missing; give --passages, --questions and --model"),
+        (["r.toml", "--dot-product"], "--dot-product belongs to embeddings, not to a recipe"),
+        (
+            ["--queries", "q.npy", "--items", "x.npy", "--pairs", "pairs.csv", "--data", "d"],
+            "--data belongs to a recipe, not to embeddings",
+        ),
+        (["insuranceqa/mol"], "is the recipe of a text retriever; to compare on texts, give --passages"),
+        (["r.toml"], "r.toml is neither a file nor a shipped recipe"),
         (["--report", "missing/report.md"], "--report is missing/report.md, which cannot be a file"),
         (["--plot", "plot.gif"], "ends in '.gif'"),
     ],
@@ -69,6 +82,51 @@ def test_flags_that_do_not_fit(
     monkeypatch.chdir(folder)
     with pytest.raises(InvalidInputError, match=message):
         run("compare", *arguments)
+
+
+RECIPE = """
+[encoder]
+kind = "sasrec"
+dim = 8
+max_length = 10
+num_blocks = 1
+
+[similarity]
+kind = "mixture_of_logits"
+num_query_components = 2
+num_item_components = 2
+gate_dim = 8
+
+[training]
+epochs = 3
+batch_size = 16
+num_negatives = 8
+"""
+
+
+def test_from_a_recipe(tmp_path: Path) -> None:
+    write_prepared(random_walks(num_users=60, num_items=20, lengths=(5, 9)), tmp_path / "shop", name="shop")
+    (tmp_path / "recipe.toml").write_text(RECIPE)
+    command = ["compare", tmp_path / "recipe.toml", "--data", tmp_path / "shop", "--set", "training.epochs=1"]
+    printed = json.loads(run(*command, "--json"))
+    assert [system["name"] for system in printed["systems"]] == ["popularity", "ItemKNN", "cosine", "MoL"]
+    assert "at most 1 epochs" in " ".join(printed["notes"])
+
+
+def test_from_texts(tmp_path: Path) -> None:
+    base = make_base(tmp_path / "bert")
+    docs = [{"id": f"d{number}", "text": passage} for number, (_, passage) in enumerate(PAIRS)]
+    asked = [
+        {"question": f"{question} {word}", "passage_ids": [f"d{number}"]}
+        for number, (question, _) in enumerate(PAIRS)
+        for word in ("who", "is", "end")
+    ]
+    for name, records in (("docs", docs), ("questions", asked)):
+        (tmp_path / f"{name}.jsonl").write_text("\n".join(map(json.dumps, records)))
+    command = ["--passages", tmp_path / "docs.jsonl", "--questions", tmp_path / "questions.jsonl", "--model", base]
+    text = run("compare", *command, *SHORT)
+    assert "BM25" in text
+    assert "12 test questions are too few for a verdict" in text.strip().splitlines()[-1]
 
 
 def test_errors_name_flags(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -1,21 +1,36 @@
 """`compare`: does a Mixture of Logits pay on this data? One call for embeddings, recommenders and texts."""
 
 from collections.abc import Mapping
+from enum import Enum, auto
 from pathlib import Path
 
 import torch
 from torch import Tensor
 
 from railsearch.comparison.embeddings import Budget, compare_embeddings
+from railsearch.comparison.recommenders import compare_recommenders
 from railsearch.comparison.report import Comparison
 from railsearch.comparison.splitting import split_pairs
+from railsearch.comparison.texts import compare_texts
+from railsearch.data import QuestionPassages, Split
 from railsearch.foundation.errors import InvalidInputError
 from railsearch.foundation.inputs import ArrayLike, as_embeddings, as_path, as_tensor, check_count
+from railsearch.recommender import Recipe
+from railsearch.recommender.events import InteractionsLike, as_split
+from railsearch.similarity import MixtureConfig
 
 NUM_RUNS = 3
 EPOCHS = 20
 BATCH_SIZE = 256
 NUM_COMPONENTS = 4
+
+
+class Way(Enum):
+    """The three kinds of data that can be compared on."""
+
+    EMBEDDINGS = auto()
+    RECOMMENDERS = auto()
+    TEXTS = auto()
 
 
 def compare(
@@ -26,6 +41,11 @@ def compare(
     validation_pairs: ArrayLike | None = None,
     test_pairs: ArrayLike | None = None,
     dot_product: bool = False,
+    interactions: Split | InteractionsLike | str | Path | None = None,
+    recipe: Recipe | None = None,
+    questions: QuestionPassages | None = None,
+    model: str | Path | None = None,
+    allow_download: bool = False,
     seeds: int | None = None,
     epochs: int | None = None,
     batch_size: int | None = None,
@@ -36,8 +56,12 @@ def compare(
 ) -> Comparison:
     """Train simple systems and a Mixture of Logits with equal budgets, measure all, and say in words which one to use.
 
-    Give `query_embeddings`, `item_embeddings` and `pairs` to compare the cosine of the embeddings as it is, a tuned
-    cosine (a learned linear map on each side), and a mixture.
+    There are three ways in:
+
+    - `query_embeddings`, `item_embeddings` and `pairs`: the cosine of your embeddings as it is, a tuned cosine (a
+      learned linear map on each side), and a mixture;
+    - `interactions` and `recipe`: popularity, ItemKNN, and the recipe's encoder with a cosine and with a mixture;
+    - `questions` and `model`: BM25, and frozen embeddings of a language model as in the first way.
 
     Differences are measured on the same test queries, and have confidence intervals. The verdict claims a difference
     only if its interval excludes zero.
@@ -50,10 +74,16 @@ def compare(
         test_pairs: pairs that are measured; by default those of a fifth of the queries of `pairs`. Items that a test
             query is paired with elsewhere are hidden from it.
         dot_product: the given system is the dot product of the embeddings; by default it is their cosine.
-        seeds: number of training runs of each model; by default 3.
-        epochs: the most passes over the training data; by default 20.
-        batch_size: pairs in each step; by default 256.
-        num_components: components of each query and of each item in the mixture; by default 4.
+        interactions: a split with validation items; or interactions, a table, or a folder of prepared data, of which
+            each user's last two items are held out.
+        recipe: encoder, mixture and training of a recommender; by default SASRec with its defaults.
+        questions: passages, and questions with their right passages. If the data hold out no questions, some are drawn.
+        model: a folder with a Hugging Face model, whose mean output is the embedding of a text.
+        allow_download: download the model by its name if it is not in the local cache.
+        seeds: number of training runs of each model; by default 3, and 1 for recommenders.
+        epochs: the most passes over the training data; by default 20, or the recipe's.
+        batch_size: pairs in each step, or users; by default 256, or the recipe's.
+        num_components: components of each query and of each item in the mixture; by default 4, or the recipe's.
         split_seed: seed of the choice of test and validation queries.
         folder: folder for checkpoints and trained models. The same call continues an interrupted comparison.
         show_progress: True draws progress bars, False shows nothing; by default, bars on a terminal, and an occasional
@@ -70,21 +100,42 @@ def compare(
     >>> found.verdict
     '12 test queries are too few for a verdict; give data with at least 50. Until then, keep the frozen cosine.'
     """
-    _choose_way(
+    way = _choose_way(
         {
-            "embeddings": {
+            Way.EMBEDDINGS: {
                 "query_embeddings": query_embeddings, "item_embeddings": item_embeddings, "pairs": pairs,
             },
-        }
+            Way.RECOMMENDERS: {"interactions": interactions},
+            Way.TEXTS: {"questions": questions, "model": model},
+        },
+        {
+            "validation_pairs": (validation_pairs is not None, Way.EMBEDDINGS),
+            "test_pairs": (test_pairs is not None, Way.EMBEDDINGS),
+            "dot_product": (dot_product, Way.EMBEDDINGS),
+            "recipe": (recipe is not None, Way.RECOMMENDERS),
+            "allow_download": (allow_download, Way.TEXTS),
+        },
     )  # fmt: skip
+    num_runs = (1 if way is Way.RECOMMENDERS else NUM_RUNS) if seeds is None else check_count(seeds, name="seeds")
+    known_folder = None if folder is None else as_path(folder)
+    if interactions is not None:
+        return compare_recommenders(
+            _changed(recipe or Recipe(), epochs=epochs, batch_size=batch_size, num_components=num_components),
+            as_split(interactions, has_validation=True),
+            num_runs=num_runs,
+            folder=known_folder,
+            show_progress=show_progress,
+        )
     budget = Budget(
-        num_runs=NUM_RUNS if seeds is None else check_count(seeds, name="seeds"),
+        num_runs=num_runs,
         epochs=EPOCHS if epochs is None else check_count(epochs, name="epochs"),
         batch_size=BATCH_SIZE if batch_size is None else check_count(batch_size, name="batch_size", minimum=2),
         num_components=NUM_COMPONENTS if num_components is None else check_count(num_components, name="num_components"),
-        folder=None if folder is None else as_path(folder),
+        folder=known_folder,
         show_progress=show_progress,
     )
+    if questions is not None and model is not None:
+        return compare_texts(questions, model, budget, split_seed=split_seed, allow_download=allow_download)
     assert query_embeddings is not None
     assert item_embeddings is not None
     assert pairs is not None
@@ -117,15 +168,46 @@ def as_both_sides(query_embeddings: ArrayLike, item_embeddings: ArrayLike) -> tu
     return queries, items
 
 
-def _choose_way(ways: Mapping[str, Mapping[str, object]]) -> str:
-    """Return the way whose arguments are given; refuse none, several, and incomplete ones."""
-    chosen = [way for way, given in ways.items() if any(value is not None for value in given.values())]
-    choices = "; or ".join(" and ".join(given) for given in ways.values())
+def _choose_way(ways: Mapping[Way, Mapping[str, object]], options: Mapping[str, tuple[bool, Way]]) -> Way:
+    """Return the way whose arguments are given; refuse none, several, incomplete ones, and options of others.
+
+    Args:
+        ways: the arguments that each way needs.
+        options: whether each option is given, and the way that it belongs to.
+    """
+    given = {way: [name for name, value in needed.items() if value is not None] for way, needed in ways.items()}
+    chosen = [way for way, names in given.items() if names]
+    choices = "; or ".join(" and ".join(needed) for needed in ways.values())
     if len(chosen) != 1:
-        names = [name for way in chosen for name, value in ways[way].items() if value is not None]
-        given_text = f"{' and '.join(names)} were given together" if names else "nothing to compare was given"
-        raise InvalidInputError(f"{given_text}; give {choices}.")
-    missing = [name for name, value in ways[chosen[0]].items() if value is None]
+        names = [given[way][0] for way in chosen]
+        found = f"{' and '.join(names)} do not go together" if names else "there is nothing to compare"
+        raise InvalidInputError(f"{found}; give {choices}.")
+    way = chosen[0]
+    missing = [name for name in ways[way] if name not in given[way]]
     if missing:
-        raise InvalidInputError(f"{' and '.join(missing)} is missing; give {' and '.join(ways[chosen[0]])}.")
-    return chosen[0]
+        raise InvalidInputError(f"{' and '.join(missing)} is missing; give {' and '.join(ways[way])}.")
+    for name, (is_given, own_way) in options.items():
+        if is_given and own_way is not way:
+            raise InvalidInputError(
+                f"{name} was given but {given[way][0]} too; {name} belongs to {' and '.join(ways[own_way])}: omit it."
+            )
+    return way
+
+
+def _changed(recipe: Recipe, *, epochs: int | None, batch_size: int | None, num_components: int | None) -> Recipe:
+    """Return the recipe with the changes that the caller asks for."""
+    training = {
+        name: check_count(value, name=name)
+        for name, value in (("epochs", epochs), ("batch_size", batch_size))
+        if value is not None
+    }
+    similarity = recipe.similarity
+    if num_components is not None:
+        if not isinstance(similarity, MixtureConfig):
+            raise InvalidInputError(
+                f"num_components is {num_components} but the recipe's similarity is {similarity.kind}; omit it, or "
+                "give a recipe with a mixture."
+            )
+        count = check_count(num_components, name="num_components")
+        similarity = similarity.model_copy(update={"num_query_components": count, "num_item_components": count})
+    return recipe.model_copy(update={"training": recipe.training.model_copy(update=training), "similarity": similarity})

@@ -40,15 +40,16 @@ def time_searches(searches: Sequence[Search | None], *, num_queries: int) -> lis
     return [1e3 * statistics.median(own) / num_queries if own else None for own in seconds]
 
 
-def index_search(similarity: Similarity, items: Tensor, queries: Tensor) -> Search:
+def index_search(similarity: Similarity, items: Tensor, queries: Tensor, user_ids: Tensor | None = None) -> Search:
     """Return a search of all items for these queries by brute force, in batches; the index is built here."""
     index = Index.build(similarity, items, show_progress=False)
     k = min(DEPTH, len(items))
-    batches = torch.split(queries, BATCH_SIZE)
+    batches = torch.split(torch.arange(len(queries)), BATCH_SIZE)
 
     def search() -> None:
-        for batch in batches:
-            index.search(batch, k, BruteForce())
+        for rows in batches:
+            users = None if user_ids is None else user_ids[rows]
+            index.search(queries[rows], k, BruteForce(), user_ids=users)
 
     return search
 

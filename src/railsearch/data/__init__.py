@@ -21,6 +21,7 @@ from railsearch.data.passages.layouts import (
     read_passages,
 )
 from railsearch.data.passages.passages import PairsLike, QuestionPassages, Questions
+from railsearch.data.passages.question_files import read_question_files
 from railsearch.data.passages.question_splits import add_generated, split_questions
 from railsearch.data.passages.texts import read_passage_texts
 from railsearch.data.synthetic.shapes import Shape, ShapeName, make_shape
@@ -67,6 +68,7 @@ __all__ = [
     "read_passages",
     "read_prepared",
     "read_queries",
+    "read_question_files",
     "read_sequences",
     "split_questions",
     "write_prepared",

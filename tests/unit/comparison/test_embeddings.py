@@ -141,7 +141,10 @@ def test_dot_products_and_given_parts(data: dict[str, torch.Tensor]) -> None:
     ("change", "message"),
     [
         ({"pairs": None}, "pairs is missing; give query_embeddings and item_embeddings and pairs"),
-        ({"query_embeddings": None, "item_embeddings": None, "pairs": None}, "nothing to compare was given"),
+        (
+            {"query_embeddings": None, "item_embeddings": None, "pairs": None},
+            "there is nothing to compare; give query_embeddings",
+        ),
         ({"query_embeddings": torch.randn(300, 7)}, "query_embeddings has 7 values per row but item_embeddings has 8"),
         ({"query_embeddings": torch.randn(300)}, r"query_embeddings has shape \(300,\)"),
         ({"item_embeddings": torch.full((60, 8), torch.nan)}, "item_embeddings has NaN"),
