@@ -16,9 +16,9 @@ from railsearch.foundation.inputs import (
     check_seed,
     check_share,
 )
-from railsearch.similarity import MixtureOfLogits, Similarity, check_similarity
+from railsearch.similarity import Similarity, check_similarity
 from railsearch.similarity.fingerprints import compute_fingerprint
-from railsearch.training.calibration import calibrate_temperature, is_dot_product
+from railsearch.training.calibration import calibrate_temperature
 from railsearch.training.config import Schedule, TrainingConfig
 from railsearch.training.loop import train
 from railsearch.training.negatives import Negatives
@@ -132,7 +132,7 @@ def fit_similarity(
         user_ids=user_ids,
         like=weights[0] if weights else torch.zeros(()),
     )
-    if calibrates and isinstance(similarity, MixtureOfLogits) and is_dot_product(similarity):
+    if calibrates:
         calibrate_temperature(similarity, data.queries, data.items, data.pairs, seed=seed)
     if not is_trained:
         validation = PairTask(similarity, data, config).validate()
