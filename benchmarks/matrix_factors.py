@@ -11,7 +11,9 @@ and the one before it for validation; a sweep solves for all users and then for 
 setting.
 
 The folder holds queries.npy (users) and items.npy, (U, 64) and (N, 64) in fp32, and pairs.npy, validation_pairs.npy and
-test_pairs.npy, (user, item) each.
+test_pairs.npy, (user, item) each. With --recent R, row U + u is a second factor of user u, solved without its last R
+training items; pairs.npy pairs these rows with those items, and seen_pairs.npy holds what each row has seen. A model
+then learns from items that the factor has not seen, as in the test, and from fewer pairs.
 """
 
 import argparse
@@ -49,6 +51,7 @@ def main() -> None:
     parser.add_argument("--weights", type=float, nargs="+", default=[1.0], help="of all pairs; several are compared")
     parser.add_argument("--regularizations", type=float, nargs="+", default=[0.003], help="several are compared")
     parser.add_argument("--sweeps", type=int, default=10)
+    parser.add_argument("--recent", type=int, default=0, help="training items that a second factor has not seen")
     options = parser.parse_args()
 
     split = leave_last_out(read_prepared(options.data))
@@ -79,11 +82,20 @@ def main() -> None:
     _, objective, users, items = best
     figures = measure(users, items, test, torch.cat([pairs, validation]))
     print("test: " + "  ".join(f"{name} {value:.4f}" for name, value in figures.items()))
-    options.to.mkdir(parents=True, exist_ok=True)
     arrays = {"queries": users, "items": items, "pairs": pairs, "validation_pairs": validation, "test_pairs": test}
+    if options.recent:
+        places = torch.arange(len(events))[is_training]  # (M,)
+        is_recent = places >= split.train_ends[pairs[:, 0]] - options.recent  # (M,)
+        others = torch.tensor([len(users), 0])
+        earlier = solve_side(pairs[~is_recent].numpy(), items, len(users), objective)  # (U, D)
+        has_factor = torch.from_numpy(earlier).any(dim=1)[pairs[:, 0]]  # (M,) False if all items are recent
+        arrays["queries"] = np.concatenate([users, earlier])  # (2 U, D)
+        arrays["pairs"] = pairs[is_recent & has_factor] + others
+        arrays["seen_pairs"] = torch.cat([pairs, pairs[~is_recent] + others])
+    options.to.mkdir(parents=True, exist_ok=True)
     for name, array in arrays.items():
         np.save(options.to / f"{name}.npy", np.asarray(array))
-    print(f"saved: {options.to} with {objective}, {len(pairs):,} pairs")
+    print(f"saved: {options.to} with {objective}, {len(arrays['pairs']):,} pairs")
 
 
 def factorize(pairs: np.ndarray, shape: tuple[int, int], objective: Objective) -> tuple[Array, Array]:  # type: ignore[type-arg]

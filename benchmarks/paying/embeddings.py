@@ -31,6 +31,8 @@ class Part:
     test_pairs: Tensor  # (T, 2)
     seen_pairs: Tensor | None = None
     """Pairs whose items are no candidates for their query in the test."""
+    known_pairs: Tensor | None = None
+    """Further right pairs, which training neither uses nor counts as wrong; validation hides their items."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -66,8 +68,10 @@ def read_factors(folder: Path) -> Part:
         torch.from_numpy(np.load(folder / f"{name}.npy"))
         for name in ("queries", "items", "pairs", "validation_pairs", "test_pairs")
     )
-    seen = torch.cat([pairs, validation_pairs])
-    return Part("last item", queries, items, pairs, validation_pairs, test_pairs, seen)
+    file = folder / "seen_pairs.npy"
+    known = torch.from_numpy(np.load(file)) if file.is_file() else None
+    seen = torch.cat([pairs if known is None else known, validation_pairs])
+    return Part("last item", queries, items, pairs, validation_pairs, test_pairs, seen, known)
 
 
 def compare(part: Part, settings: Settings, results: ResultsFile, *, command: str, data: str, label: str) -> None:
@@ -107,6 +111,7 @@ def fit(part: Part, model: str, settings: Settings) -> dict[str, Any]:
             part.items,
             part.pairs,
             validation_pairs=part.validation_pairs,
+            seen_pairs=part.known_pairs,
             seed=settings.seed,
             show_progress=False,
             **settings.options,
