@@ -392,6 +392,16 @@ def test_user_ids_belong_to_a_user_table(world: World) -> None:
         fit(world, small(user_table_size=5), user_ids=[1, 2])
 
 
+def test_users_share_rows_of_the_table_only_if_that_is_asked_for(world: World) -> None:
+    message = (
+        "user_ids holds 299 but user_table_size is 299; give ids below 299, make the table larger, or pass user_tab"
+    )
+    with pytest.raises(InvalidInputError, match=message):
+        fit(world, small(user_table_size=299), user_ids=torch.arange(300), epochs=0)
+    fit(world, small(user_table_size=299), user_ids=torch.arange(300), epochs=0, user_table_hashing=True)
+    fit(world, small(user_table_size=299), user_ids=torch.arange(300) - 1, epochs=0)  # -1 is an unknown user
+
+
 def test_a_fit_cut_short_anywhere_resumes_bit_for_bit(
     world: World, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

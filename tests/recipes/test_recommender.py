@@ -75,6 +75,21 @@ def test_memorises_50_users(encoder: str, similarity: str) -> None:
     assert hit_rate(ranks, 1) > 0.9
 
 
+def test_users_share_rows_of_the_table_only_if_that_is_asked_for() -> None:
+    recipe = small_recipe(similarity="mixture-user", epochs=1)
+
+    def with_table(**settings: object) -> Recipe:
+        return Recipe.model_validate(
+            {**recipe.model_dump(), "similarity": {**recipe.similarity.model_dump(), **settings}}
+        )
+
+    message = "user_table_size is 49 but there are 50 users; set it to 50 or more, or set similarity.user_table_hashing"
+    with pytest.raises(InvalidInputError, match=message):
+        Recommender.fit(WORLD, with_table(user_table_size=49))
+    shared = Recommender.fit(WORLD, with_table(user_table_size=7, user_table_hashing=True))
+    assert len(shared.model.similarity.user_table.rows.weight) == 7 + 1
+
+
 def test_learns_a_pattern_and_keeps_the_epoch_that_validation_picks() -> None:
     recommender = Recommender.fit(cycles(), small_recipe(dim=32, epochs=15))
     assert recommender.card.metrics["HR@10"] > 0.9

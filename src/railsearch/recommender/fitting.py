@@ -11,6 +11,7 @@ from railsearch.foundation.errors import InvalidInputError
 from railsearch.models import SequentialModel
 from railsearch.recommender.recipe import Recipe, build_encoder, build_similarity
 from railsearch.recommender.warm_start import copy_weights
+from railsearch.similarity import MixtureConfig
 from railsearch.training import FitReport
 from railsearch.training.loop import train
 from railsearch.training.processes import Processes
@@ -42,6 +43,7 @@ def train_model(
 
     With a start, the weights begin as those of a trained model, and the start is validated as epoch 0.
     """
+    _check_user_table(recipe, split.interactions.num_users)
     model = _build(recipe, num_items=split.interactions.num_items)
     about = describe_run(recipe, split)
     if start is not None:
@@ -72,6 +74,18 @@ def describe_run(recipe: Recipe, split: Split) -> dict[str, object]:
         for name, value in getattr(recipe, section).model_dump(mode="json").items()
     }
     return {**settings, "split": split.protocol, "data": f"{len(events):,} events with checksum {digest.hexdigest()}"}
+
+
+def _check_user_table(recipe: Recipe, num_users: int) -> None:
+    """Check that every user has a row of the user table, unless the recipe lets users share rows."""
+    config = recipe.similarity
+    if not isinstance(config, MixtureConfig) or config.user_table_size is None or config.user_table_hashing:
+        return
+    if config.user_table_size < num_users:
+        raise InvalidInputError(
+            f"similarity.user_table_size is {config.user_table_size} but there are {num_users} users; set it to "
+            f"{num_users} or more, or set similarity.user_table_hashing=true to let users share rows."
+        )
 
 
 def _build(recipe: Recipe, *, num_items: int) -> SequentialModel:

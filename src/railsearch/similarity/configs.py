@@ -99,6 +99,10 @@ class MixtureConfig(GateConfig):
         default=0.1, ge=0, lt=1, description="share of item embedding values dropped while training"
     )
     user_table_size: int | None = Field(default=None, ge=1, description="rows of a table of user components")
+    user_table_hashing: bool = Field(
+        default=False,
+        description="let users share rows of the table, which is needed if there are more users than rows",
+    )
     user_dropout: float = Field(
         default=0.5, ge=0, lt=1, description="share of user component values dropped while training"
     )
@@ -122,7 +126,7 @@ class MixtureConfig(GateConfig):
 
     def arguments(self, *, dim: int) -> dict[str, ConfigValue]:
         """Return the keyword arguments of `MixtureOfLogits` for embeddings of `dim` values."""
-        settings = self.model_dump(exclude={"kind", "start"})
+        settings = self.model_dump(exclude={"kind", "start", "user_table_hashing"})
         if self.starts_as_cosine:
             by_start = {"component_dim": dim, "query_projection": "residual", "item_projection": "residual"}
         else:

@@ -16,7 +16,7 @@ from railsearch.foundation.inputs import (
     check_seed,
     check_share,
 )
-from railsearch.similarity import Similarity, check_similarity
+from railsearch.similarity import MixtureOfLogits, Similarity, check_similarity
 from railsearch.similarity.fingerprints import compute_fingerprint
 from railsearch.training.calibration import calibrate_temperature
 from railsearch.training.config import Schedule, TrainingConfig
@@ -35,6 +35,7 @@ def fit_similarity(
     validation_pairs: ArrayLike | None = None,
     seen_pairs: ArrayLike | None = None,
     user_ids: ArrayLike | None = None,
+    user_table_hashing: bool = False,
     negatives: Negatives | str = Negatives.IN_BATCH,
     num_negatives: int = 256,
     epochs: int = 20,
@@ -72,7 +73,9 @@ def fit_similarity(
             query's training items.
         seen_pairs: further right pairs, which are not trained on, such as older purchases: their items are no negatives
             of their queries, and validation does not rank them.
-        user_ids: (Q,), for a similarity with a user table; see MixtureOfLogits.
+        user_ids: (Q,), for a similarity with a user table; see MixtureOfLogits. Unknown users have a negative id.
+        user_table_hashing: accept ids beyond the rows of the user table. Users whose ids differ by a multiple of the
+            number of rows then share a row.
         negatives: "in_batch": the right items of the other pairs in the batch; "uniform" over all items, the same for
             all pairs of a batch; or "per_example", different for each pair.
         num_negatives: uniform negatives that the pairs of a batch share; "in_batch" ignores it.
@@ -132,6 +135,8 @@ def fit_similarity(
         user_ids=user_ids,
         like=weights[0] if weights else torch.zeros(()),
     )
+    if not user_table_hashing:
+        _check_user_table(similarity, data)
     if calibrates:
         calibrate_temperature(similarity, data.queries, data.items, data.pairs, seed=seed)
     if not is_trained:
@@ -159,6 +164,19 @@ def _describe_run(similarity: Similarity, data: PairData) -> dict[str, str]:
         "first weights": compute_fingerprint(kind, similarity.config, similarity.state_dict()),
         "data": compute_fingerprint("pairs", {}, data.tensors()),
     }
+
+
+def _check_user_table(similarity: Similarity, data: PairData) -> None:
+    """Check that every user has a row of the user table."""
+    if not isinstance(similarity, MixtureOfLogits) or similarity.user_table_size is None or data.user_ids is None:
+        return
+    largest = int(data.user_ids.max())
+    if largest >= similarity.user_table_size:
+        raise InvalidInputError(
+            f"user_ids holds {largest} but user_table_size is {similarity.user_table_size}; give ids below "
+            f"{similarity.user_table_size}, make the table larger, or pass user_table_hashing=True to let users share "
+            "rows."
+        )
 
 
 def _check_negatives(config: TrainingConfig, data: PairData) -> None:

@@ -86,6 +86,8 @@ def test_shipped_recipes_are_the_papers(file: Path) -> None:
         assert set(similarity.gate_inputs) == {"query", "item", "pair"}
         has_users = paper["user_table"] is not None
         assert similarity.user_table_size == (paper["user_table"][0] if has_users else None)
+        num_users = {"ml-1m": 6_040, "ml-20m": 138_493}.get(folder, 0)  # more users than rows share them
+        assert similarity.user_table_hashing == (has_users and paper["user_table"][0] < num_users)
         if has_users:
             assert (similarity.user_dropout, training.user_penalty_weight) == (paper["user_table"][1], 0.1)
         assert training.balance_weight == (0.0 if "no-balance" in kind else 0.001)

@@ -23,12 +23,14 @@ BY_THE_SIMILARITY = {"normalizes_output": None}
 """Settings that a recipe leaves to the similarity unless it states them."""
 BY_THE_START = {"start": None, "component_dim": None, "query_projection": None, "item_projection": None}
 """Settings of a mixture that depend on its start unless a recipe states them."""
+OF_TRAINING = {"user_table_hashing": False}
+"""Settings of a mixture that training checks, and its constructor does not have."""
 FROM_THE_ENCODER = {
     "num_query_components", "num_item_components", "component_dim", "query_projection", "item_projection",
     "projection_dim",
 }  # fmt: skip
 """Of a text mixture: its components come ready from the encoder."""
-WITHOUT_EFFECT = {"item_dropout", "user_table_size", "user_dropout"}
+WITHOUT_EFFECT = {"item_dropout", "user_table_size", "user_table_hashing", "user_dropout"}
 """Of a text mixture: nothing is projected, and there are no users."""
 
 
@@ -48,7 +50,7 @@ def settings_of(config: type[Config]) -> dict[str, object]:
     ids=lambda kind: kind.__name__,
 )
 def test_recipes_say_what_constructors_say(config: type[Config], build: Callable[..., object]) -> None:
-    elsewhere = {**BY_THE_SIMILARITY, **BY_THE_START}
+    elsewhere = {**BY_THE_SIMILARITY, **BY_THE_START, **OF_TRAINING}
     by_recipe = {name: value for name, value in elsewhere.items() if name in config.model_fields}
     assert settings_of(config) == {**defaults_of(build), **by_recipe}
 
