@@ -125,9 +125,14 @@ def run_demo(
             world.item_embeddings,
             world.train_pairs,
             validation_pairs=world.validation_pairs,
+            negatives="uniform",
             num_negatives=128,
             epochs=epochs,
-            learning_rate=0.01,
+            learning_rate=0.01,  # random initial weights; the default is for a start at the user's own system
+            weight_decay=0.0,
+            warmup_share=0.0,
+            schedule="constant",
+            patience=None,
             seed=seed,
             show_progress=show_progress,
         )
