@@ -7,7 +7,7 @@ from railsearch.kernels import native
 from railsearch.kernels.choose import uses_native
 from railsearch.kernels.fused_mixture import fused_mixture
 from railsearch.similarity import ItemParts, MixtureOfLogits, QueryParts, Similarity
-from railsearch.similarity.parts import all_pairs, own_pairs
+from railsearch.similarity.parts import all_products, by_pair, own_products
 
 
 def training_scores(similarity: Similarity, query_parts: QueryParts, item_parts: ItemParts) -> Tensor:
@@ -24,14 +24,12 @@ def training_scores(similarity: Similarity, query_parts: QueryParts, item_parts:
         return similarity.score(query_parts, item_parts)  # (B, N)
     assert isinstance(similarity, MixtureOfLogits)
     similarity.gate.check_sides(query_parts.gate, item_parts.gate)
-    multiply = own_pairs if has_own_candidates else all_pairs
-    component_scores = multiply(query_parts.components / similarity.temperature, item_parts.components)  # (B, N, P)
-    if uses_native(component_scores.device) and native.can_train(
-        similarity.gate, component_scores, query_parts.gate, item_parts.gate
-    ):
-        return native.native_mixture(similarity.gate, component_scores, query_parts.gate, item_parts.gate)  # (B, N)
+    multiply = own_products if has_own_candidates else all_products
+    products = multiply(query_parts.components / similarity.temperature, item_parts.components)  # (B, Pq, N, Px)
+    if uses_native(products.device) and native.can_train(similarity.gate, products, query_parts.gate, item_parts.gate):
+        return native.native_mixture(similarity.gate, products, query_parts.gate, item_parts.gate)  # (B, N)
     by_query = None if query_parts.gate is None else query_parts.gate[:, None]  # (B, 1, P)
-    return fused_mixture(similarity.gate, component_scores, by_query, item_parts.gate)  # (B, N)
+    return fused_mixture(similarity.gate, by_pair(products), by_query, item_parts.gate)  # (B, N)
 
 
 def _has_quick_mixture(similarity: Similarity) -> bool:

@@ -67,13 +67,28 @@ def _take(part: Tensor, rows: slice | Tensor) -> Tensor:
     return part.index_select(0, rows.flatten()).view(*rows.shape, *part.shape[1:])
 
 
-def all_pairs(query_components: Tensor, item_components: Tensor) -> Tensor:
-    """Return the dot products (B, N, P) of all component pairs of every query and item; pair p = i * Px + j."""
+def all_products(query_components: Tensor, item_components: Tensor) -> Tensor:
+    """Return the dot products (B, Pq, N, Px) of all component pairs of every query and item."""
     num_queries, num_query_components, dim = query_components.shape
     num_items, num_item_components, _ = item_components.shape
     products = query_components.reshape(-1, dim) @ item_components.reshape(-1, dim).T  # (B * Pq, N * Px)
-    by_query = products.view(num_queries, num_query_components, num_items, num_item_components)  # (B, Pq, N, Px)
-    return by_query.transpose(1, 2).flatten(2)  # (B, N, P)
+    return products.view(num_queries, num_query_components, num_items, num_item_components)
+
+
+def own_products(query_components: Tensor, candidate_components: Tensor) -> Tensor:
+    """Return the dot products (B, Pq, C, Px) of all component pairs of each query and its own candidates."""
+    products = torch.bmm(query_components, candidate_components.flatten(1, 2).transpose(1, 2))  # (B, Pq, C * Px)
+    return products.unflatten(2, candidate_components.shape[1:3])
+
+
+def by_pair(products: Tensor) -> Tensor:
+    """Return products (B, Pq, N, Px) as component scores (B, N, P) of each query-item pair; pair p = i * Px + j."""
+    return products.transpose(1, 2).flatten(2)
+
+
+def all_pairs(query_components: Tensor, item_components: Tensor) -> Tensor:
+    """Return the dot products (B, N, P) of all component pairs of every query and item."""
+    return by_pair(all_products(query_components, item_components))
 
 
 def best_pairs(query_components: Tensor, item_components: Tensor) -> Tensor:
@@ -88,8 +103,4 @@ def best_pairs(query_components: Tensor, item_components: Tensor) -> Tensor:
 
 def own_pairs(query_components: Tensor, candidate_components: Tensor) -> Tensor:
     """Return the dot products (B, C, P) of all component pairs of each query and its own candidates."""
-    num_queries, num_candidates, num_item_components, _ = candidate_components.shape
-    num_query_components = query_components.shape[1]
-    products = torch.bmm(query_components, candidate_components.flatten(1, 2).transpose(1, 2))  # (B, Pq, C * Px)
-    by_query = products.view(num_queries, num_query_components, num_candidates, num_item_components)  # (B, Pq, C, Px)
-    return by_query.transpose(1, 2).flatten(2)  # (B, C, P)
+    return by_pair(own_products(query_components, candidate_components))

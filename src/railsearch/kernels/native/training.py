@@ -25,8 +25,8 @@ def can_train(gate: Gate, *tensors: Tensor | None) -> bool:
     )
 
 
-def native_mixture(gate: Gate, component_scores: Tensor, query_gate: Tensor | None, item_gate: Tensor | None) -> Tensor:
-    """Return the scores (B, N) of component scores (B, N, P) under a gate with the pair input, as `Gate` computes them.
+def native_mixture(gate: Gate, products: Tensor, query_gate: Tensor | None, item_gate: Tensor | None) -> Tensor:
+    """Return the scores (B, N) of component products (B, Pq, N, Px) under a gate with the pair input.
 
     The gates of the sides are (B, P) and (N, P) or (B, N, P); either may be None. The seed of dropout comes from
     torch's generator.
@@ -38,7 +38,7 @@ def native_mixture(gate: Gate, component_scores: Tensor, query_gate: Tensor | No
     dropped = min(round(gate.dropout * 2**16), 2**16 - 1) if gate.training else 0
     seed = int(torch.randint(2**63 - 1, ())) if dropped else 0
     scores: Tensor = _NativeMixture.apply(  # type: ignore[no-untyped-call]
-        component_scores, query_gate, item_gate, hidden.weight, hidden.bias, output.weight, output.bias,
+        products, query_gate, item_gate, hidden.weight, hidden.bias, output.weight, output.bias,
         gate.activation is GateActivation.SILU, dropped, seed,
     )  # fmt: skip
     return scores
@@ -61,7 +61,7 @@ class _NativeMixture(torch.autograd.Function):
         ]
         ctx.save_for_backward(*tensors)
         ctx.options = has_silu, dropped, seed
-        mixed = scores.new_empty(scores.shape[:2])  # (B, N)
+        mixed = scores.new_empty(len(scores), scores.shape[2])  # (B, N)
         library.mix_in_training(
             chosen_isa(), torch.get_num_threads(), _step(tensors, *ctx.options), _addresses(tensors[3:]),
             mixed.data_ptr(),
@@ -85,15 +85,17 @@ def _step(tensors: list[Tensor | None], has_silu: bool, dropped: int, seed: int)
     scores, query_gate, item_gate, hidden_weight = tensors[:4]
     assert scores is not None
     assert hidden_weight is not None
-    num_queries, num_items, num_pairs = scores.shape
+    num_queries, num_query_components, num_items, num_item_components = scores.shape
+    num_pairs = num_query_components * num_item_components
     assert hidden_weight.shape[1] == num_pairs
     assert query_gate is None or query_gate.shape == (num_queries, num_pairs)
     has_own_items = item_gate is not None and item_gate.ndim == 3
-    assert item_gate is None or item_gate.shape == (scores.shape if has_own_items else scores.shape[1:])
+    assert item_gate is None or item_gate.shape == (num_queries, num_items, num_pairs)[not has_own_items :]
     return library.TrainingStep(
         num_queries=num_queries,
         num_items=num_items,
-        num_pairs=num_pairs,
+        num_query_components=num_query_components,
+        num_item_components=num_item_components,
         hidden_dim=len(hidden_weight),
         has_silu=has_silu,
         has_own_items=has_own_items,

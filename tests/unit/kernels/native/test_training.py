@@ -12,6 +12,7 @@ from railsearch import MixtureOfLogits
 from railsearch.kernels import KernelName, training_scores, use_kernel
 from railsearch.kernels.native import can_train, has_training, native_mixture
 from railsearch.similarity import ItemParts, QueryParts
+from railsearch.similarity.parts import by_pair
 from tests.support.native import GATES, ISAS, bits, forced, make_mixture
 
 pytestmark = pytest.mark.skipif(not has_training(), reason="the native kernels of training are not compiled")
@@ -28,14 +29,15 @@ def make(*, dropout: float = 0.0, **shape: object) -> MixtureOfLogits:
 def draw(
     mol: MixtureOfLogits, num_queries: int, num_items: int, *, has_own_items: bool, seed: int
 ) -> list[Tensor | None]:
-    """Return component scores and the gates of both sides, where the mixture has them."""
+    """Return component products and the gates of both sides, where the mixture has them."""
     generator = torch.Generator().manual_seed(seed)
     num_pairs = mol.num_query_components * mol.num_item_components
     shape = (num_queries, num_items, num_pairs)
-    scores = 4 * torch.randn(shape, generator=generator)
+    sizes = (num_queries, mol.num_query_components, num_items, mol.num_item_components)
+    products = 4 * torch.randn(sizes, generator=generator)
     query_gate = torch.randn(num_queries, num_pairs, generator=generator) if mol.gate.query is not None else None
     item_gate = torch.randn(shape if has_own_items else shape[1:], generator=generator)
-    return [scores, query_gate, item_gate if mol.gate.item is not None else None]
+    return [products, query_gate, item_gate if mol.gate.item is not None else None]
 
 
 def gradients(mol: MixtureOfLogits, mixed: Tensor, inputs: list[Tensor | None], upstream: Tensor) -> list[Tensor]:
@@ -55,8 +57,9 @@ def native_results(mol: MixtureOfLogits, inputs: list[Tensor | None], upstream: 
 def fp64_results(mol: MixtureOfLogits, inputs: list[Tensor | None], upstream: Tensor) -> list[Tensor]:
     mol = copy.deepcopy(mol).double()
     own = [None if each is None else each.double().requires_grad_() for each in inputs]
-    scores, query_gate, item_gate = own
-    assert scores is not None
+    products, query_gate, item_gate = own
+    assert products is not None
+    scores = by_pair(products)
     weights = mol.gate(scores, None if query_gate is None else query_gate[:, None], item_gate)
     mixed = (weights * scores).sum(dim=-1)
     return [mixed.detach(), *gradients(mol, mixed, own, upstream.double())]
@@ -108,7 +111,8 @@ def test_gradient_is_that_of_finite_differences() -> None:
     wide = copy.deepcopy(mol).double()
 
     def loss(moved: list[Tensor]) -> float:
-        scores, query_gate, item_gate = moved
+        products, query_gate, item_gate = moved
+        scores = by_pair(products)
         with torch.no_grad():
             weights = wide.gate(scores, query_gate[:, None], item_gate)
             return float(((weights * scores).sum(dim=-1) * upstream).sum())
@@ -157,12 +161,12 @@ class TestDropout:
             for parameter in mol.gate.pair.parameters():
                 parameter.zero_()
         generator = torch.Generator().manual_seed(3)
-        scores = torch.randn(40, 90, num_pairs, generator=generator).requires_grad_()
+        products = torch.randn(40, num_pairs, 90, 1, generator=generator).requires_grad_()
         torch.manual_seed(seed)
         with forced(isa):
-            mixed = native_mixture(mol.gate, scores, None, None)
-            (weights,) = torch.autograd.grad(mixed, scores, torch.ones_like(mixed))
-        return weights, mixed.detach() - (weights * scores.detach()).sum(dim=-1)
+            mixed = native_mixture(mol.gate, products, None, None)
+            (weights,) = torch.autograd.grad(mixed, products, torch.ones_like(mixed))
+        return by_pair(weights), mixed.detach() - by_pair(weights * products.detach()).sum(dim=-1)
 
     @pytest.mark.parametrize("dropout", [0.05, 0.2, 0.5])
     def test_the_share_is_dropped_everywhere_alike_and_the_rest_sums_to_one(self, dropout: float) -> None:
@@ -180,7 +184,7 @@ class TestDropout:
             assert float((found - dropout).abs().max()) < 5 * deviation
 
     def test_pairs_are_dropped_independently(self) -> None:
-        dropped = (self.run(0.3)[0] == 0).double().view(-1, self.NUM_PAIRS)
+        dropped = (self.run(0.3)[0] == 0).double().reshape(-1, self.NUM_PAIRS)
         correlation = torch.corrcoef(dropped.T) - torch.eye(self.NUM_PAIRS)
         assert float(correlation.abs().max()) < 5 / len(dropped) ** 0.5
         neighbours = torch.corrcoef(torch.stack([dropped[:-1].flatten(), dropped[1:].flatten()]))[0, 1]
@@ -204,11 +208,12 @@ class TestDropout:
 
     def test_nothing_is_dropped_in_eval_mode(self) -> None:
         mol = make(num_query_components=3, num_item_components=2, dim=2, gate_dim=3, gate_inputs=["pair"], dropout=0.5)
-        scores, *_ = draw(mol, 4, 5, has_own_items=False, seed=0)
-        assert scores is not None
+        products, *_ = draw(mol, 4, 5, has_own_items=False, seed=0)
+        assert products is not None
         mol.eval()
+        scores = by_pair(products)
         expected = (mol.gate(scores, None, None) * scores).sum(dim=-1)
-        torch.testing.assert_close(native_mixture(mol.gate, scores, None, None), expected, rtol=1e-5, atol=1e-5)
+        torch.testing.assert_close(native_mixture(mol.gate, products, None, None), expected, rtol=1e-5, atol=1e-5)
 
 
 @pytest.mark.parametrize("has_own_candidates", [False, True])

@@ -123,13 +123,15 @@ NB_MODULE(_railsearch_native, m) {
     });
 
     nb::class_<TrainingStep>(m, "TrainingStep").def("__init__", [](
-        TrainingStep* self, int64_t num_queries, int64_t num_items, int64_t num_pairs, int64_t hidden_dim, bool has_silu,
-        bool has_own_items, uintptr_t scores, uintptr_t query_gate, uintptr_t item_gate, uint64_t seed,
+        TrainingStep* self, int64_t num_queries, int64_t num_items, int64_t num_query_components,
+        int64_t num_item_components, int64_t hidden_dim, bool has_silu, bool has_own_items, uintptr_t scores, uintptr_t query_gate, uintptr_t item_gate, uint64_t seed,
         uint32_t dropped) {
         new (self) TrainingStep();
         self->num_queries = num_queries;
         self->num_items = num_items;
-        self->num_pairs = num_pairs;
+        self->num_query_components = num_query_components;
+        self->num_item_components = num_item_components;
+        self->num_pairs = num_query_components * num_item_components;
         self->hidden_dim = hidden_dim;
         self->has_silu = has_silu;
         self->has_own_items = has_own_items;
@@ -138,7 +140,8 @@ NB_MODULE(_railsearch_native, m) {
         self->item_gate = at<const float>(item_gate);
         self->seed = seed;
         self->dropped = dropped;
-    }, nb::kw_only(), "num_queries"_a, "num_items"_a, "num_pairs"_a, "hidden_dim"_a, "has_silu"_a, "has_own_items"_a,
+    }, nb::kw_only(), "num_queries"_a, "num_items"_a, "num_query_components"_a,
+        "num_item_components"_a, "hidden_dim"_a, "has_silu"_a, "has_own_items"_a,
         "scores"_a, "query_gate"_a, "item_gate"_a, "seed"_a, "dropped"_a);
 
     m.def("mix_in_training", [](const std::string& isa, int num_threads, const TrainingStep& step,

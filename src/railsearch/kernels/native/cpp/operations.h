@@ -48,11 +48,13 @@ struct QueryBlock {
 struct TrainingStep {
     int64_t num_queries = 0;
     int64_t num_items = 0;
+    int64_t num_query_components = 1;
+    int64_t num_item_components = 1;
     int64_t num_pairs = 1;
     int64_t hidden_dim = 1;
     bool has_silu = false;
     bool has_own_items = false;  // each query has its own item gates
-    const float* scores = nullptr;      // (B, N, P)
+    const float* scores = nullptr;      // (B, Pq, N, Px)
     const float* query_gate = nullptr;  // (B, P), or null
     const float* item_gate = nullptr;   // (N, P) or (B, N, P), or null
     uint64_t seed = 0;

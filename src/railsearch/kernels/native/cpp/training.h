@@ -18,7 +18,7 @@ struct GateWeights {
 
 // Where the gradient goes; every place is overwritten. Those of gates that are missing are null.
 struct MixtureGradient {
-    float* scores;         // (B, N, P)
+    float* scores;         // (B, Pq, N, Px)
     float* query_gate;     // (B, P)
     float* item_gate;      // (N, P) or (B, N, P)
     float* hidden_weight;  // (H, P)

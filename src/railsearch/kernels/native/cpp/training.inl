@@ -188,11 +188,56 @@ inline void pack_rows(const float* rows, int count, int64_t length, float* panel
     pack(Number::fp32, lanes, count, length, panel);
 }
 
+// Rows of LENGTH values that lie side by side, into a full panel and back; the compiler knows how to shuffle them.
+template <int LENGTH>
+inline void pack_short_rows(const float* rows, float* panel) {
+    for (int i = 0; i < WIDTH; ++i) {
+        for (int at = 0; at < LENGTH; ++at) panel[at * WIDTH + i] = rows[i * LENGTH + at];
+    }
+}
+
+template <int LENGTH>
+inline void unpack_short_rows(const float* panel, float* rows) {
+    for (int i = 0; i < WIDTH; ++i) {
+        for (int at = 0; at < LENGTH; ++at) rows[i * LENGTH + at] = panel[at * WIDTH + i];
+    }
+}
+
 inline void unpack_rows(const float* panel, int count, int64_t length, float* rows) {
     int64_t done = 0;
     transpose_back_bulk(panel, WIDTH, count, length, rows, done);
     for (int i = 0; i < count; ++i) {
         for (int64_t at = done; at < length; ++at) rows[i * length + at] = panel[at * WIDTH + i];
+    }
+}
+
+// The component scores of a panel; those of one query component lie together.
+inline void pack_scores(const TrainingStep& step, int64_t query, int64_t item, int count, float* panel) {
+    const int64_t length = step.num_item_components;
+    for (int64_t i = 0; i < step.num_query_components; ++i) {
+        const float* rows = step.scores + ((query * step.num_query_components + i) * step.num_items + item) * length;
+        float* own = panel + i * length * WIDTH;
+        switch (count == WIDTH ? length : 0) {
+            case 1: pack_short_rows<1>(rows, own); break;
+            case 2: pack_short_rows<2>(rows, own); break;
+            case 4: pack_short_rows<4>(rows, own); break;
+            default: pack_rows(rows, count, length, own);
+        }
+    }
+}
+
+inline void unpack_scores(const TrainingStep& step, int64_t query, int64_t item, int count, const float* panel,
+                          float* scores) {
+    const int64_t length = step.num_item_components;
+    for (int64_t i = 0; i < step.num_query_components; ++i) {
+        float* rows = scores + ((query * step.num_query_components + i) * step.num_items + item) * length;
+        const float* own = panel + i * length * WIDTH;
+        switch (count == WIDTH ? length : 0) {
+            case 1: unpack_short_rows<1>(own, rows); break;
+            case 2: unpack_short_rows<2>(own, rows); break;
+            case 4: unpack_short_rows<4>(own, rows); break;
+            default: unpack_rows(own, count, length, rows);
+        }
     }
 }
 
@@ -210,7 +255,7 @@ void train_forward(const TrainingStep& step, int64_t first, int64_t last, float*
         for (int64_t item = 0; item < step.num_items; item += WIDTH) {
             const int64_t left = step.num_items - item, row = query * step.num_items + item;
             const int count = static_cast<int>(left < WIDTH ? left : WIDTH);
-            pack_rows(step.scores + row * step.num_pairs, count, step.num_pairs, own.scores);
+            pack_scores(step, query, item, count, own.scores);
             const float* gate = find_gate(step, query, item, count, own.gate);
             Vector totals[VECTORS], found[VECTORS];
             forward_panel<false>(step, query, item, gate, own, own.scores, own.hidden, own.hidden_slopes, totals, found);
@@ -321,7 +366,7 @@ void train_backward(const TrainingStep& step, int64_t first, int64_t last, const
             float* hidden = own.hidden + waiting * own.hidden_rows * WIDTH;
             float* to_logits = own.to_logits + waiting * own.to_logit_rows * WIDTH;
             float* to_hidden = own.to_hidden + waiting * own.to_hidden_rows * WIDTH;
-            pack_rows(step.scores + row * num_pairs, count, num_pairs, scores);
+            pack_scores(step, query, item, count, scores);
             const float* gate = find_gate(step, query, item, count, own.gate);
             Vector totals[VECTORS], mixed[VECTORS];
             forward_panel<true>(step, query, item, gate, own, scores, hidden, own.hidden_slopes, totals, mixed);
@@ -339,7 +384,7 @@ void train_backward(const TrainingStep& step, int64_t first, int64_t last, const
                 store(to_hidden + at, multiply(load(to_hidden + at), load(own.hidden_slopes + at)));
             }
             multiply_all<Start::sums>(step.hidden_back_tiles, num_pairs, units, nullptr, to_hidden, own.to_scores);
-            unpack_rows(own.to_scores, count, num_pairs, to_scores + row * num_pairs);
+            unpack_scores(step, query, item, count, own.to_scores, to_scores);
             if (++waiting == own.most_panels) add_weights();
         }
         if (query_gate == nullptr) continue;
