@@ -77,8 +77,9 @@ def all_products(query_components: Tensor, item_components: Tensor) -> Tensor:
 
 def own_products(query_components: Tensor, candidate_components: Tensor) -> Tensor:
     """Return the dot products (B, Pq, C, Px) of all component pairs of each query and its own candidates."""
+    num_queries, num_candidates, num_item_components, _ = candidate_components.shape
     products = torch.bmm(query_components, candidate_components.flatten(1, 2).transpose(1, 2))  # (B, Pq, C * Px)
-    return products.unflatten(2, candidate_components.shape[1:3])
+    return products.view(num_queries, query_components.shape[1], num_candidates, num_item_components)
 
 
 def by_pair(products: Tensor) -> Tensor:
