@@ -45,6 +45,8 @@ def shared(tmp_path_factory: pytest.TempPathFactory) -> Path:
     for name, array in arrays.items():
         np.save(folder / f"{name}.npy", array.astype(np.float32))
     np.save(folder / "twice.npy", np.array([1, 1, 2]))
+    np.save(folder / "known.npy", np.array([9, 1, 2]))
+    (folder / "names.txt").write_text("a\nb\nc\n")
     frame = pl.DataFrame({"id": [1, 1, 2], "embedding": rng.normal(size=(3, 4)).astype(np.float32)})
     frame.write_parquet(folder / "twice.parquet")
     (folder / "lines.txt").write_text("1 5 3 9\n2 5 3\n")
@@ -93,6 +95,18 @@ PAIRS: list[tuple[tuple[object, ...], Callable[[], object], str, str]] = [
         lambda: Index.build(similarity(), array("three"), path="index"),
         "open it with Index.open, or choose another path",
         "add items with `railsearch index add`, or choose another path",
+    ),
+    (
+        ("index", "add", "index", "--items", "three.npy", "--ids", "known.npy"),
+        lambda: Index.open("index").add(array("three"), ids=array("known")),
+        "id 1 is already in the index (2 of the given ids are); use upsert to replace items",
+        "use --upsert to replace items",
+    ),
+    (
+        ("index", "add", "index", "--items", "three.npy", "--ids", "names.txt"),
+        lambda: Index.open("index").add(array("three"), ids=["a", "b", "c"]),
+        "ids holds the string 'a' but the ids of this index are integers",
+        "--ids holds the string 'a' but the ids of this index are integers",
     ),
     (
         (*BUILD, "wide.npy"),

@@ -16,6 +16,7 @@ PHRASES = {
     "filter_viewed=False": "--keep-viewed",
     "give allow as a mask or a list of ids": "omit --allow",
     "histories=...": "--history",
+    "give the folder of the model": "give the folder of the model with --model",
     "hold some out with split_questions": "set data.test_share in the recipe",
     "interactions=...": "--data",
     "load the model with Recommender.load(path, interactions=...)": "give --data",
@@ -34,6 +35,7 @@ PHRASES = {
     "time_unit=UNIT": "--time-unit",
     "timestamp=None": "--in-order",
     'unknown_items="ignore"': "--ignore-unknown",
+    "use upsert": "use --upsert",
 }
 """Advice of the library, and the advice for the command line."""
 SUBJECTS = {
