@@ -185,7 +185,7 @@ class Index:
 
     def __repr__(self) -> str:
         where = "" if self.path is None else f", version {self.version} of {self.path}"
-        return f"Index({len(self)} items, {type(self._corpus.similarity).__name__}{where})"
+        return f"Index({len(self):,} items, {type(self._corpus.similarity).__name__}{where})"
 
     def __enter__(self) -> Self:
         return self

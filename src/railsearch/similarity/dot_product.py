@@ -17,6 +17,8 @@ class DotProduct(nn.Module):
     """<q, x> / temperature; with `cosine=True` both are first scaled to length 1.
 
     >>> cosine = DotProduct(dim=2, cosine=True, temperature=0.5)
+    >>> cosine
+    DotProduct(cosine, dim 2, temperature 0.5)
     >>> cosine(torch.tensor([[3.0, 0.0]]), torch.tensor([[5.0, 0.0], [0.0, 5.0]])).tolist()
     [[2.0, 0.0]]
     """
@@ -45,6 +47,10 @@ class DotProduct(nn.Module):
             "temperature": self.temperature,
             "epsilon": self.epsilon,
         }
+
+    def __repr__(self) -> str:
+        scaled = "cosine, " if self.is_cosine else ""
+        return f"DotProduct({scaled}dim {self.component_dim}, temperature {self.temperature:g})"
 
     def query_parts(self, queries: Tensor, *, user_ids: Tensor | None = None) -> QueryParts:
         """Compute the query side."""

@@ -69,6 +69,8 @@ class MixtureOfLogits(nn.Module):
         seed: seed of the initial weights; None draws them from torch's global generator.
 
     >>> mol = MixtureOfLogits(query_dim=16, item_dim=16, num_query_components=2, num_item_components=2, seed=0).eval()
+    >>> mol
+    MixtureOfLogits(2 x 2 components of 32, gate query+item+pair, 57,860 weights)
     >>> queries, items = mol.query_parts(torch.randn(3, 16)), mol.item_parts(torch.randn(5, 16))
     >>> mol.score(queries, items).shape
     torch.Size([3, 5])
@@ -247,6 +249,13 @@ class MixtureOfLogits(nn.Module):
             "normalizes": self.normalizes,
             "epsilon": self.epsilon,
         }
+
+    def __repr__(self) -> str:
+        counts = f"{self.num_query_components} x {self.num_item_components} components of {self.component_dim}"
+        gate = "+".join(name.value for name in GateInput if name in self.gate_inputs) or "uniform"
+        users = "" if self.user_table_size is None else f", {self.user_table_size:,} users"
+        num_weights = sum(weight.numel() for weight in self.parameters())
+        return f"MixtureOfLogits({counts}, gate {gate}{users}, {num_weights:,} weights)"
 
     @property
     def takes_user_ids(self) -> bool:

@@ -21,6 +21,9 @@ class QueryParts:
     def __len__(self) -> int:
         return self.components.shape[0]
 
+    def __repr__(self) -> str:
+        return f"QueryParts({len(self):,} queries, components {tuple(self.components.shape)})"
+
     def __getitem__(self, rows: slice | Tensor) -> "QueryParts":
         gate = None if self.gate is None else _take(self.gate, rows)
         return QueryParts(_take(self.components, rows), gate, self.model)
@@ -41,6 +44,9 @@ class ItemParts:
 
     def __len__(self) -> int:
         return self.components.shape[0]
+
+    def __repr__(self) -> str:
+        return f"ItemParts({len(self):,} items, components {tuple(self.components.shape)})"
 
     def __getitem__(self, rows: slice | Tensor) -> "ItemParts":
         gate = None if self.gate is None else _take(self.gate, rows)

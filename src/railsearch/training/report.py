@@ -20,12 +20,23 @@ class EpochReport:
 
 @dataclass(frozen=True, slots=True)
 class FitReport:
-    """The epochs of a run, and the epoch whose weights the model has."""
+    """The epochs of a run, and the epoch whose weights the model has.
+
+    >>> start, first = EpochReport(0, None, None, {"MRR": 0.25}, 0.0), EpochReport(1, 1.5, 0.0, {"MRR": 0.5}, 2.0)
+    >>> FitReport((start, first), best_epoch=1)
+    FitReport(1 epoch in 2.0 s, best epoch 1: loss 1.5000, MRR 0.5000)
+    """
 
     epochs: tuple[EpochReport, ...]
     """One report per epoch; the first is epoch 0 if the start was validated."""
     best_epoch: int
     """The epoch whose weights the model has; 0 if no epoch was better than the start."""
+
+    def __repr__(self) -> str:
+        known = {"loss": self.best.loss, **(self.best.validation or {})}
+        figures = ", ".join(f"{name} {value:.4f}" for name, value in known.items() if value is not None)
+        epochs = f"{self.num_epochs} epoch{'s' * (self.num_epochs != 1)} in {self.seconds:.1f} s"
+        return f"FitReport({epochs}, best epoch {self.best_epoch}{': ' * bool(figures)}{figures})"
 
     @property
     def best(self) -> EpochReport:

@@ -17,6 +17,9 @@ class HeldOut:
     items: Tensor  # (n,) the item to be found
     history_ends: Tensor  # (n,) end of the visible history, as an index into all events
 
+    def __repr__(self) -> str:
+        return f"HeldOut({len(self.items):,} items)"
+
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Split:
@@ -27,6 +30,9 @@ class Split:
     validation: HeldOut | None
     test: HeldOut
     protocol: str
+
+    def __repr__(self) -> str:
+        return f"Split({self.num_train_events:,} training events; {self.protocol})"
 
     @property
     def num_train_events(self) -> int:

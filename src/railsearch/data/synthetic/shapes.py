@@ -85,6 +85,10 @@ class Shape:
     query_components: Tensor  # (B, Pq, d)
     sharpness: float
 
+    def __repr__(self) -> str:
+        counts = f"{len(self.item_embeddings):,} items, {len(self.query_components):,} queries"
+        return f"Shape({self.name.value}, {counts}, sharpness {self.sharpness:g}, {self.similarity})"
+
 
 def make_shape(
     name: ShapeName | str,

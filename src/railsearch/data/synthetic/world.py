@@ -37,6 +37,10 @@ class World:
     validation_pairs: Tensor  # (U, 2)
     test_pairs: Tensor  # (U, 2)
 
+    def __repr__(self) -> str:
+        num_users, num_items = len(self.query_embeddings), len(self.item_embeddings)
+        return f"World({num_users:,} users, {num_items:,} items, {len(self.train_pairs):,} likes, truth {self.truth})"
+
     def preference_rank(self, num_users: int = 512, num_items: int = 512, energy: float = 0.99) -> int:
         """Return how many dimensions a dot product needs for a share of the truth's sum of squares, on a sample.
 
