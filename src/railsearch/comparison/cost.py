@@ -10,7 +10,10 @@ from railsearch.index import BruteForce, Index
 from railsearch.kernels import compute_item_parts, now
 from railsearch.similarity import Similarity
 
-NUM_ROUNDS = 5
+FEWEST_ROUNDS = 5
+MOST_ROUNDS = 50
+SECONDS = 3.0
+"""Rounds go on for so long, so that short searches are measured often."""
 BATCH_SIZE = 32
 MOST_QUERIES = 256
 """Queries of one round; more take longer and change little."""
@@ -29,7 +32,8 @@ def time_searches(searches: Sequence[Search | None], *, num_queries: int) -> lis
     be searched.
     """
     seconds: list[list[float]] = [[] for _ in searches]
-    for number in range(1 + NUM_ROUNDS):
+    begin = now()
+    for number in range(1 + MOST_ROUNDS):
         for search, own in zip(searches, seconds, strict=True):
             if search is None:
                 continue
@@ -37,6 +41,8 @@ def time_searches(searches: Sequence[Search | None], *, num_queries: int) -> lis
             search()
             if number > 0:  # the first round warms up
                 own.append(now() - started)
+        if number >= FEWEST_ROUNDS and now() - begin > SECONDS:
+            break
     return [1e3 * statistics.median(own) / num_queries if own else None for own in seconds]
 
 

@@ -118,6 +118,7 @@ def compare_embeddings(
             split.description,
             *notes,
             f"{budget}; {MIXTURE} has {budget.num_components} x {budget.num_components} components",
+            *idle_notes(systems),
             f"search: the {DEPTH} best of {len(items):,} items by brute force, for {len(timed)} queries in batches of "
             f"{BATCH_SIZE}",
         ),
@@ -161,6 +162,15 @@ def _train(
 
 def _measure(similarity: Similarity, queries: Tensor, items: Tensor, split: PairSplit) -> Evaluation:
     return evaluate(similarity, queries, items, split.test, seen_pairs=split.seen)
+
+
+def idle_notes(systems: Sequence[System]) -> list[str]:
+    """Return a note about each system that training did not improve in any run."""
+    return [
+        f"{system.name}: no epoch was better than the start on validation, in any run"
+        for system in systems
+        if system.best_epochs and not any(system.best_epochs)
+    ]
 
 
 def _mean_seconds(reports: Sequence[FitReport]) -> float | None:

@@ -200,8 +200,7 @@ class Comparison:
 
 def _figures(system: System, names: "Sequence[str]") -> list[str]:
     metrics, intervals = system.metrics, system.intervals
-    margins = {name: (bounds.high - bounds.low) / 2 for name, bounds in intervals.items()}
-    return [f"{metrics[name]:.3f} +- {margins[name]:.3f}" for name in names]
+    return [f"{metrics[name]:.3f} +- {intervals[name].margin:.3f}" for name in names]
 
 
 def _costs(system: System) -> list[str]:

@@ -23,6 +23,11 @@ class Interval:
     low: float
     high: float
 
+    @property
+    def margin(self) -> float:
+        """Half the width, as in "0.462 +- 0.044"."""
+        return (self.high - self.low) / 2
+
 
 @dataclass(frozen=True, slots=True)
 class Difference:

@@ -75,8 +75,9 @@ class Evaluation:
         }
 
     def __str__(self) -> str:
-        figures = "  ".join(f"{name} {value:.4f}" for name, value in self.metrics.items())
-        return f"{figures}\n{self.protocol}"
+        intervals = self.intervals
+        figures = [f"{name} {value:.4f} +- {intervals[name].margin:.4f}" for name, value in self.metrics.items()]
+        return "\n".join(["  ".join(figures), self.protocol])
 
 
 def paired_difference(

@@ -161,3 +161,24 @@ def test_dot_products_and_given_parts(data: dict[str, torch.Tensor]) -> None:
 def test_wrong_input(data: dict[str, torch.Tensor], change: dict[str, object], message: str) -> None:
     with pytest.raises(InvalidInputError, match=message):
         compare(**(data | change))
+
+
+def test_training_that_gains_nothing_is_noted(data: dict[str, torch.Tensor]) -> None:
+    noise = torch.randint(NUM_ITEMS, (NUM_QUERIES,), generator=torch.Generator().manual_seed(1))
+    pairs = data["pairs"].clone()
+    pairs[60:, 1] = noise[60:]  # training pairs at random, validation pairs where the cosine is right
+    report = compare(
+        query_embeddings=data["item_embeddings"][data["pairs"][:, 1]],
+        item_embeddings=data["item_embeddings"],
+        pairs=pairs[60:],
+        validation_pairs=data["pairs"][:30],
+        test_pairs=data["pairs"][30:60],
+        seeds=1,
+        epochs=1,
+        num_components=2,
+        show_progress=False,
+    )
+    assert report.systems[2].best_epochs == (0,)
+    assert "MoL: no epoch was better than the start on validation, in any run" in report.notes
+    assert report.systems[0].metrics == report.systems[2].metrics
+    assert report.choice == "frozen cosine"
