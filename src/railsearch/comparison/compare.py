@@ -12,7 +12,7 @@ from railsearch.comparison.recommenders import compare_recommenders
 from railsearch.comparison.report import Comparison
 from railsearch.comparison.splitting import split_pairs
 from railsearch.comparison.texts import compare_texts
-from railsearch.data import QuestionPassages, Split
+from railsearch.data import PairsLike, QuestionPassages, Split
 from railsearch.foundation.errors import InvalidInputError
 from railsearch.foundation.inputs import ArrayLike, as_embeddings, as_path, as_tensor, check_count
 from railsearch.recommender import Recipe
@@ -23,6 +23,8 @@ NUM_RUNS = 3
 EPOCHS = 20
 BATCH_SIZE = 256
 NUM_COMPONENTS = 4
+FEWEST_COMPONENTS = 2
+"""A mixture of 1 x 1 components is the tuned cosine."""
 
 
 class Way(Enum):
@@ -43,7 +45,7 @@ def compare(
     dot_product: bool = False,
     interactions: Split | InteractionsLike | str | Path | None = None,
     recipe: Recipe | None = None,
-    questions: QuestionPassages | None = None,
+    questions: QuestionPassages | PairsLike | None = None,
     model: str | Path | None = None,
     allow_download: bool = False,
     seeds: int | None = None,
@@ -77,7 +79,8 @@ def compare(
         interactions: a split with validation items; or interactions, a table, or a folder of prepared data, of which
             each user's last two items are held out.
         recipe: encoder, mixture and training of a recommender; by default SASRec with its defaults.
-        questions: passages, and questions with their right passages. If the data hold out no questions, some are drawn.
+        questions: passages, and questions with their right passages: `QuestionPassages`, or pairs of a question and a
+            passage. If the data hold out no questions, some are drawn.
         model: a folder with a Hugging Face model, whose mean output is the embedding of a text.
         allow_download: download the model by its name if it is not in the local cache.
         seeds: number of training runs of each model; by default 3, and 1 for recommenders.
@@ -119,6 +122,8 @@ def compare(
     num_runs = (1 if way is Way.RECOMMENDERS else NUM_RUNS) if seeds is None else check_count(seeds, name="seeds")
     known_folder = None if folder is None else as_path(folder)
     if interactions is not None:
+        if not isinstance(recipe, Recipe | None):
+            raise InvalidInputError(f"recipe is a {type(recipe).__name__}; give the recipe of a recommender.")
         return compare_recommenders(
             _changed(recipe or Recipe(), epochs=epochs, batch_size=batch_size, num_components=num_components),
             as_split(interactions, has_validation=True),
@@ -130,12 +135,15 @@ def compare(
         num_runs=num_runs,
         epochs=EPOCHS if epochs is None else check_count(epochs, name="epochs"),
         batch_size=BATCH_SIZE if batch_size is None else check_count(batch_size, name="batch_size", minimum=2),
-        num_components=NUM_COMPONENTS if num_components is None else check_count(num_components, name="num_components"),
+        num_components=NUM_COMPONENTS
+        if num_components is None
+        else check_count(num_components, name="num_components", minimum=FEWEST_COMPONENTS),
         folder=known_folder,
         show_progress=show_progress,
     )
     if questions is not None and model is not None:
-        return compare_texts(questions, model, budget, split_seed=split_seed, allow_download=allow_download)
+        data = questions if isinstance(questions, QuestionPassages) else QuestionPassages.from_pairs(questions)
+        return compare_texts(data, model, budget, split_seed=split_seed, allow_download=allow_download)
     assert query_embeddings is not None
     assert item_embeddings is not None
     assert pairs is not None
@@ -208,6 +216,6 @@ def _changed(recipe: Recipe, *, epochs: int | None, batch_size: int | None, num_
                 f"num_components is {num_components} but the recipe's similarity is {similarity.kind}; omit it, or "
                 "give a recipe with a mixture."
             )
-        count = check_count(num_components, name="num_components")
+        count = check_count(num_components, name="num_components", minimum=FEWEST_COMPONENTS)
         similarity = similarity.model_copy(update={"num_query_components": count, "num_item_components": count})
     return recipe.model_copy(update={"training": recipe.training.model_copy(update=training), "similarity": similarity})

@@ -13,6 +13,7 @@ from railsearch.comparison.report import Comparison, System
 from railsearch.comparison.splitting import PairSplit
 from railsearch.evaluation import Evaluation, evaluate
 from railsearch.folders import save_similarity
+from railsearch.foundation.errors import InvalidInputError
 from railsearch.foundation.progress import announce
 from railsearch.similarity import DotProduct, MixtureOfLogits, Similarity
 from railsearch.training import FitReport, fit_similarity
@@ -75,6 +76,12 @@ def compare_embeddings(
         before: systems that were measured on the same test queries before, simpler than all others.
         notes: more that the figures depend on.
     """
+    num_right = len(torch.unique(split.train[:, 1]))
+    if num_right < 2:
+        raise InvalidInputError(
+            f"the training pairs name {num_right} item, so nothing can be learned from them; give pairs of at least 2 "
+            "items."
+        )
     dim = queries.shape[1]
     kind = "cosine" if is_cosine else "dot product"
     frozen = DotProduct(dim=dim, cosine=is_cosine)

@@ -154,7 +154,9 @@ def test_dot_products_and_given_parts(data: dict[str, torch.Tensor]) -> None:
         ({"seeds": 0}, "seeds is 0"),
         ({"epochs": 0}, "epochs is 0"),
         ({"batch_size": 1}, "batch_size is 1"),
-        ({"num_components": 0}, "num_components is 0"),
+        ({"num_components": 1}, "num_components is 1; ask for num_components >= 2"),
+        ({"pairs": [[row, 3] for row in range(300)]}, "the training pairs name 1 item"),
+        ({"recipe": 3}, "recipe was given but query_embeddings too"),
         ({"split_seed": -1}, "seed is -1"),
     ],
 )

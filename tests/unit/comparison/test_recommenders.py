@@ -81,6 +81,7 @@ def test_a_user_table(events: Interactions) -> None:
         ({"model": "bert"}, "interactions and model do not go together"),
         ({"dot_product": True}, "dot_product was given but interactions too; dot_product belongs to query_embeddings"),
         ({"allow_download": True}, "allow_download was given but interactions too"),
+        ({"recipe": {"epochs": 3}}, "recipe is a dict; give the recipe of a recommender"),
         ({"epochs": 0}, "epochs is 0"),
         ({"seeds": 0}, "seeds is 0"),
         ({"recipe": small_recipe(similarity="cosine"), "num_components": 2}, "the recipe's similarity is cosine"),

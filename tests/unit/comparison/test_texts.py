@@ -62,6 +62,6 @@ def test_wrong_input(base: Path, tmp_path: Path) -> None:
     with pytest.raises(InvalidInputError, match="model is missing; give questions and model"):
         compare(questions=QUESTIONS)
     with pytest.raises(InvalidInputError, match="is none; ask for a larger share"):
-        compare(questions=QuestionPassages.from_pairs(PAIRS[:2]), model=base)
+        compare(questions=PAIRS[:2], model=base)
     with pytest.raises(ModelFolderError, match="does not exist"):
         compare(questions=QUESTIONS, model=tmp_path / "missing")
