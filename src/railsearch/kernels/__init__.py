@@ -9,7 +9,7 @@ from railsearch.kernels.selection import RunningBest, pack, select_best
 from railsearch.kernels.sides import compute_item_parts, compute_query_parts
 from railsearch.kernels.stages import Stage, now, stopwatch, timed
 from railsearch.kernels.torch_kernel import TorchKernel
-from railsearch.kernels.training_scores import training_scores
+from railsearch.kernels.training_scores import training_scores, values_per_training_pair
 from railsearch.kernels.workers import for_each_block
 
 __all__ = [
@@ -40,4 +40,5 @@ __all__ = [
     "timed",
     "training_scores",
     "use_kernel",
+    "values_per_training_pair",
 ]

@@ -32,6 +32,15 @@ def training_scores(similarity: Similarity, query_parts: QueryParts, item_parts:
     return fused_mixture(similarity.gate, by_pair(products), by_query, item_parts.gate)  # (B, N)
 
 
+def values_per_training_pair(similarity: Similarity, device: torch.device) -> int:
+    """Return how many values `training_scores` keeps for each query-item pair; C++ keeps no layer of the gate."""
+    if _has_quick_mixture(similarity) and uses_native(device):
+        assert isinstance(similarity, MixtureOfLogits)
+        if native.can_train(similarity.gate):
+            return similarity.num_query_components * similarity.num_item_components
+    return similarity.values_per_pair
+
+
 def _has_quick_mixture(similarity: Similarity) -> bool:
     """Return whether gradients are needed, of a gate with a pair network, and nothing changes its formula."""
     return (

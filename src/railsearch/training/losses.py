@@ -7,13 +7,15 @@ import torch
 import torch.nn.functional as F  # noqa: N812
 from torch import Tensor
 
-from railsearch.kernels import training_scores
+from railsearch.kernels import training_scores, values_per_training_pair
 from railsearch.similarity import ItemParts, QueryParts, Similarity, load_balance_loss
 from railsearch.training.negatives import Contrast
 
 VALUES_PER_BLOCK = 2**20
 """Values that the widest layer of a block keeps for the backward pass: 4 MiB in fp32."""
-MOST_PAIRS_PER_BLOCK = 2**14
+MOST_PAIRS_PER_BLOCK = 2**16
+MOST_CANDIDATES_PER_BLOCK = 2**14
+"""The same where each example has its own negatives, whose components are copied."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,7 +62,11 @@ def backward_sampled_softmax(
     positive_leaf = _leaf(positive.scores)  # (E, 1)
     item_gradients = _Gradients(item_parts)
     if pairs_per_block is None:
-        pairs_per_block = min(MOST_PAIRS_PER_BLOCK, VALUES_PER_BLOCK // similarity.values_per_pair)
+        is_shared = len(contrast.negatives) < len(contrast.positives)
+        pairs_per_block = min(
+            MOST_PAIRS_PER_BLOCK if is_shared else MOST_CANDIDATES_PER_BLOCK,
+            VALUES_PER_BLOCK // values_per_training_pair(similarity, query_parts.components.device),
+        )
     total = 0.0
     for rows, group in _blocks(contrast, pairs_per_block):
         negatives = contrast.negatives[group]  # (n,) or (e, n)
