@@ -9,7 +9,7 @@ import xxhash
 from railsearch.data import Split
 from railsearch.foundation.errors import InvalidInputError
 from railsearch.models import SequentialModel
-from railsearch.recommender.recipe import Recipe, build_encoder, build_similarity
+from railsearch.recommender.recipe import Recipe, build_encoder, build_similarity, starts_as_cosine
 from railsearch.recommender.warm_start import copy_weights
 from railsearch.similarity import MixtureConfig
 from railsearch.training import FitReport
@@ -19,6 +19,9 @@ from railsearch.training.tasks.histories import NextItemTask
 
 if TYPE_CHECKING:
     from polars import Series
+
+
+COSINE_START_RATE = 0.1
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -55,11 +58,24 @@ def train_model(
         folder=folder,
         about=about,
         processes=processes,
+        rate_factors=_rate_factors(recipe, model),
         validates_start=start is not None,
         unit="users",
         show_progress=show_progress,
     )
     return model, report
+
+
+def _rate_factors(recipe: Recipe, model: SequentialModel) -> dict[str, float]:
+    """Return by which factor the learning rate of each weight of the similarity differs from that of the encoder.
+
+    A mixture that starts as a cosine first lets the embeddings take shape: components that move apart as fast as the
+    embeddings are learned slow this down.
+    """
+    factor = recipe.training.similarity_rate
+    if factor is None:
+        factor = COSINE_START_RATE if starts_as_cosine(recipe) else 1.0
+    return {name: factor for name, _ in model.named_parameters() if name.startswith("similarity.")}
 
 
 def describe_run(recipe: Recipe, split: Split) -> dict[str, object]:

@@ -100,15 +100,18 @@ def read_interactions_of(recipe: Recipe, path: str | Path | None = None) -> Inte
     return read_prepared(folder)
 
 
+def starts_as_cosine(recipe: Recipe) -> bool:
+    """Return whether the similarity is a mixture that is a cosine before training."""
+    return isinstance(recipe.similarity, MixtureConfig) and recipe.similarity.starts_as_cosine
+
+
 def build_encoder(recipe: Recipe, *, num_items: int, seed: int | None) -> SequenceEncoder:
     """Build the encoder that a recipe describes, with its initial weights."""
     settings = recipe.encoder.model_dump(exclude={"kind", "normalizes_output"})
     kind = SASRec if isinstance(recipe.encoder, SASRecConfig) else HSTU
     normalizes = recipe.encoder.normalizes_output
     if normalizes is None:
-        similarity = recipe.similarity
-        starts_as_cosine = isinstance(similarity, MixtureConfig) and similarity.starts_as_cosine
-        normalizes = not (starts_as_cosine or isinstance(similarity, CosineConfig))
+        normalizes = not (starts_as_cosine(recipe) or isinstance(recipe.similarity, CosineConfig))
     return kind(num_items=num_items, normalizes_output=normalizes, seed=seed, **settings)
 
 

@@ -73,6 +73,12 @@ class TrainingConfig(LoopConfig):
     positions_per_history: int | None = Field(
         default=None, ge=1, description="positions drawn from each history in each epoch; all by default"
     )
+    similarity_rate: float | None = Field(
+        default=None,
+        gt=0,
+        description="learning rate of the similarity's weights, as a multiple of learning_rate; by default 0.1 if the "
+        "similarity starts as a cosine, else 1",
+    )
     validation_users: int = Field(
         default=5000, ge=1, description="most users that validation ranks, drawn once; the test ranks all users"
     )
