@@ -51,7 +51,7 @@ class ItemKNN:
         *,
         num_neighbors: int = 100,
         shrinkage: float = 10.0,
-        max_length: int | None = 5,
+        max_length: int | None = 3,
     ) -> Self:
         """Find the nearest items of each item, among the training events.
 
