@@ -1,11 +1,9 @@
 """Input from the edge of the world: one line that says what is wrong, exit code 2, and no trace."""
 
-import ast
 import datetime as dt
 import io
 import json
 import logging
-import re
 import struct
 import sys
 from decimal import Decimal
@@ -15,7 +13,6 @@ import numpy as np
 import polars as pl
 import pytest
 
-import railsearch.cli
 from railsearch import Index, MixtureOfLogits, save_similarity
 from railsearch.cli.terminal import visible
 from tests.support.commands import run, run_main
@@ -147,20 +144,6 @@ def test_errors_name_flags_on_the_command_line(world: Path, capfd: pytest.Captur
     assert run_main("data", "prepare", "x", "--from", "lines.txt") == 0
     assert "pass --overwrite" in refused(capfd, "data", "prepare", "x", "--from", "lines.txt")
     assert "--pad" in refused(capfd, *SEARCH, "--allow", "title = 'plain'")
-
-
-def test_library_errors_never_name_flags() -> None:
-    package = Path(railsearch.cli.__file__).parents[1]
-    for file in package.rglob("*.py"):
-        if file.is_relative_to(package / "cli"):
-            continue
-        texts = [node.value for node in ast.walk(ast.parse(file.read_text())) if _is_message(node)]
-        assert not [text for text in texts if re.search(r"(^|[ (`])--[a-z]", text)], file
-
-
-def _is_message(node: ast.AST) -> bool:
-    """Return whether a node is a short text, such as an error or a part of one; docstrings have several lines."""
-    return isinstance(node, ast.Constant) and isinstance(node.value, str) and "\n" not in node.value
 
 
 @pytest.mark.skipif(not Path("/dev/full").exists(), reason="no /dev/full")
