@@ -104,14 +104,21 @@ def test_a_truncated_file(saved: Path, name: str, share: float) -> None:
         Recommender.load(saved)
 
 
+def states_the_same(changed: bytes, content: bytes) -> bool:
+    try:
+        return bool(json.loads(changed) == json.loads(content))
+    except ValueError:  # not JSON, or not any more
+        return changed.split() == content.split()
+
+
 @pytest.mark.parametrize("name", PARSED)
 def test_a_changed_byte_anywhere(saved: Path, name: str) -> None:
     content = (saved / name).read_bytes()
     for place in range(0, len(content) - 2, max(1, len(content) // 60)):
         changed = bytearray(content)
         changed[place] ^= 1
-        if bytes(changed).split() == content.split():
-            continue  # a space that became another one
+        if states_the_same(bytes(changed), content):
+            continue  # a space that became another one, or a last digit that no number needs
         (saved / name).write_bytes(bytes(changed))
         with pytest.raises(ModelFolderError):
             Recommender.load(saved)
