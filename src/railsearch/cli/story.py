@@ -38,7 +38,7 @@ def tell_demo(chapters: Iterable[Chapter], console: Console) -> None:
                 _tell_gate(chapter, console)
     console.rule("Next")
     console.print(
-        "Use your own embeddings: fit_similarity(MixtureOfLogits(...), queries, items, pairs), then\n"
+        "Your own embeddings: fit_similarity(MixtureOfLogits.around(dim=D, cosine=True), queries, items, pairs), then\n"
         "Index.build(similarity, items).search(queries, k=10). The README shows it in 12 lines."
     )
 
