@@ -251,6 +251,9 @@ def test_a_mixture_starts_as_the_cosine_of_its_encoder(base: Path, tmp_path: Pat
         ]
         assert torch.allclose(*scores, atol=1e-4)
     assert start.report.best_epoch == 0
+    several = make_recipe(base, TextTrainingConfig(epochs=0))
+    with pytest.raises(InvalidInputError, match=r"the start has DotProduct.* but the recipe MixtureOfLogits"):
+        TextRetriever.fit(make_data(), several, start=cosine)
 
 
 def test_new_weights_learn_at_their_own_rate(base: Path) -> None:

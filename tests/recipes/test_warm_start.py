@@ -74,6 +74,16 @@ def test_the_same_similarity_is_continued_with_its_weights(events: Interactions,
     assert again.fingerprint == trained.fingerprint
 
 
+def test_a_user_table_is_continued_only_for_its_own_users(events: Interactions) -> None:
+    recipe = continuing({**MIXTURE, "user_table_size": 50}, epochs=1)
+    trained = Recommender.fit(events, recipe)
+    again = Recommender.fit(events, continuing({**MIXTURE, "user_table_size": 50}, epochs=0), start=trained)
+    assert again.fingerprint == trained.fingerprint
+    others = random_walks(user_name=lambda user: user + 1000)
+    with pytest.raises(InvalidInputError, match="the start has a user table for other users"):
+        Recommender.fit(others, recipe, start=trained)
+
+
 def test_a_start_that_does_not_fit_is_refused(events: Interactions, cosine: Recommender, tmp_path: Path) -> None:
     with pytest.raises(InvalidInputError, match=r"encoder\.num_blocks is 1 but the start has 2"):
         Recommender.fit(events, Recipe(encoder={**ENCODERS["sasrec"], "dim": 16, "num_blocks": 1}), start=cosine)
@@ -82,6 +92,9 @@ def test_a_start_that_does_not_fit_is_refused(events: Interactions, cosine: Reco
     random = {**MIXTURE, "start": "random"}
     with pytest.raises(InvalidInputError, match="normalizes_output is True but the start has False"):
         Recommender.fit(events, continuing(random), start=cosine)
+    activation = {**MIXTURE, "gate_activation": "identity"}  # the same weights in another formula
+    with pytest.raises(InvalidInputError, match="does not continue"):
+        Recommender.fit(events, continuing(activation), start=Recommender.fit(events, continuing(), start=cosine))
     others = random_walks(item_name=lambda item: item + 1000)
     with pytest.raises(InvalidInputError, match="the start knows none of the 40 items"):
         Recommender.fit(others, continuing(), start=cosine)

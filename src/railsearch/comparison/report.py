@@ -78,7 +78,7 @@ class Comparison:
     verdict: str
     protocol: str
     notes: tuple[str, ...]
-    """What the figures depend on: the split, the budget of training, the search that was timed."""
+    """Conditions of the figures: the split, the budget of training, the search that was timed."""
     machine: Machine
 
     @classmethod

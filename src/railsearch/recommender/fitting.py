@@ -26,10 +26,11 @@ COSINE_START_RATE = 0.1
 
 @dataclass(frozen=True, slots=True, eq=False)
 class TrainedModel:
-    """A trained model to start from, the ids of its items, and its fingerprint."""
+    """A trained model to start from, the ids of its items and of the users in its user table, and its fingerprint."""
 
     model: SequentialModel
     item_ids: "Series"
+    user_ids: "Series | None"
     fingerprint: str
 
 
@@ -50,7 +51,14 @@ def train_model(
     model = _build(recipe, num_items=split.interactions.num_items)
     about = describe_run(recipe, split)
     if start is not None:
-        copy_weights(model, split.interactions.item_ids, start.model, start.item_ids)
+        events = split.interactions
+        copy_weights(
+            model,
+            events.item_ids,
+            start.model,
+            start.item_ids,
+            has_same_users=start.user_ids is not None and start.user_ids.equals(events.user_ids),
+        )
         about["start"] = start.fingerprint
     report = train(
         NextItemTask(model, split, recipe.training),

@@ -112,7 +112,9 @@ class Recommender:
         model, report = train_model(
             recipe,
             split,
-            start=None if start is None else TrainedModel(start.model, start.items["item"], start.fingerprint),
+            start=None
+            if start is None
+            else TrainedModel(start.model, start.items["item"], start.user_ids, start.fingerprint),
             folder=None if folder is None else as_path(folder),
             processes=processes,
             show_progress=show_progress,

@@ -7,7 +7,7 @@ import torch
 from railsearch.foundation.errors import InvalidInputError
 from railsearch.models import SequentialModel
 from railsearch.recommender.requests import find_rows
-from railsearch.similarity import DotProduct, MixtureOfLogits, Similarity
+from railsearch.similarity import DotProduct, MixtureOfLogits, Similarity, is_continued
 from railsearch.similarity.projection import Projection
 
 if TYPE_CHECKING:
@@ -19,7 +19,9 @@ ITEM_TABLE = "item_table.weight"
 
 
 @torch.no_grad()
-def copy_weights(model: SequentialModel, item_ids: "Series", start: SequentialModel, start_ids: "Series") -> None:
+def copy_weights(
+    model: SequentialModel, item_ids: "Series", start: SequentialModel, start_ids: "Series", *, has_same_users: bool
+) -> None:
     """Copy the weights of a trained model into a new one; items that the trained model does not know keep theirs.
 
     The similarity is copied if both have the same one. A mixture that starts as a cosine may follow a cosine.
@@ -29,6 +31,7 @@ def copy_weights(model: SequentialModel, item_ids: "Series", start: SequentialMo
         item_ids: ids of its items, by row.
         start: the trained model.
         start_ids: ids of the items of the trained model, by row.
+        has_same_users: whether both have the same users in the same order; the rows of a user table belong to them.
     """
     _check_encoder(model, start)
     rows = find_rows(item_ids, start_ids)  # (N,) rows of the trained table, negative for new items
@@ -44,7 +47,12 @@ def copy_weights(model: SequentialModel, item_ids: "Series", start: SequentialMo
             weights[name][: len(rows)][is_known] = trained[rows[is_known]]
         else:
             weights[name].copy_(trained)
-    if _is_same(model.similarity, start.similarity):
+    if is_continued(model.similarity, start.similarity):
+        if model.similarity.takes_user_ids and not has_same_users:
+            raise InvalidInputError(
+                "the start has a user table for other users, whose rows cannot be continued; give the users of the "
+                "start, or omit the user table."
+            )
         model.similarity.load_state_dict(start.similarity.state_dict())
     elif not _continues_cosine(model.similarity, start.similarity):
         raise InvalidInputError(
@@ -61,12 +69,6 @@ def _check_encoder(model: SequentialModel, start: SequentialModel) -> None:
                 f"encoder.{name} is {value!r} but the start has {theirs.get(name)!r}; use the encoder settings of the "
                 "start."
             )
-
-
-def _is_same(similarity: Similarity, start: Similarity) -> bool:
-    """Return True if both have the same weights by name and shape, and the same formula."""
-    shapes = ({name: tensor.shape for name, tensor in each.state_dict().items()} for each in (similarity, start))
-    return type(similarity) is type(start) and len({str(sorted(each.items())) for each in shapes}) == 1
 
 
 def _continues_cosine(similarity: Similarity, start: Similarity) -> bool:

@@ -18,7 +18,7 @@ from railsearch.similarity.gate import GateActivation, GateInput
 from railsearch.similarity.mixture import MixtureOfLogits
 from railsearch.similarity.parts import Comparison, ItemParts, QueryParts, all_pairs, best_pairs, own_pairs
 from railsearch.similarity.projection import Projection
-from railsearch.similarity.registry import fingerprint, register_similarity, registered_kinds
+from railsearch.similarity.registry import fingerprint, is_continued, register_similarity, registered_kinds
 from railsearch.similarity.user_table import NO_USER
 
 __all__ = [
@@ -45,6 +45,7 @@ __all__ = [
     "check_similarity",
     "decompose",
     "fingerprint",
+    "is_continued",
     "load_balance_loss",
     "own_pairs",
     "register_similarity",

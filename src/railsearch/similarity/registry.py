@@ -112,6 +112,21 @@ def build_similarity(
     return similarity
 
 
+def is_continued(similarity: Similarity, start: Similarity) -> bool:
+    """Return whether training can continue a similarity: same kind and settings, apart from dropout and temperature.
+
+    >>> is_continued(DotProduct(dim=2, temperature=0.1), DotProduct(dim=2)), is_continued(
+    ...     DotProduct(dim=2, cosine=True), DotProduct(dim=2)
+    ... )
+    (True, False)
+    """
+    ours, theirs = (
+        {name: value for name, value in each.config.items() if name != "temperature" and "dropout" not in name}
+        for each in (similarity, start)
+    )
+    return type(similarity) is type(start) and ours == theirs
+
+
 def fingerprint(similarity: Similarity) -> str:
     """Return the name of a similarity's content: sha256 over kind, config, and name, type, shape and bytes of tensors.
 

@@ -23,6 +23,7 @@ from railsearch.similarity import (
     Projection,
     RegisteredConfig,
     Similarity,
+    is_continued,
     similarity_from,
     similarity_tag,
 )
@@ -149,9 +150,14 @@ def build_text_model(recipe: TextRecipe, *, allow_download: bool = False) -> Tex
 def continue_model(start: TextModel, recipe: TextRecipe) -> TextModel:
     """Return a copy of a trained model to train further; after a cosine, the similarity is the recipe's mixture."""
     model = copy.deepcopy(start)
+    similarity = build_text_similarity(recipe, dim=model.encoder.dim)
     if recipe.derives_components and isinstance(start.similarity, DotProduct):
-        similarity = build_text_similarity(recipe, dim=model.encoder.dim)
         return TextModel(encoder=model.encoder, similarity=similarity).train(False)
+    if not is_continued(similarity, start.similarity):
+        raise InvalidInputError(
+            f"the start has {start.similarity} but the recipe {similarity}; use the similarity and the components of "
+            "the start, or a mixture over one embedding for each text after a cosine."
+        )
     return model
 
 
