@@ -3,7 +3,8 @@
 # make test-all  the default suite, then everything that takes longer: about half an hour on two cores
 # make faults    the fault suites in full: kills, power loss, I/O errors, damage, hostile folders, full disks
 # make check     lint, types, structure
-# make sanitize  the native kernels' tests under AddressSanitizer and UndefinedBehaviorSanitizer
+# make sanitize  the native kernels' tests under the sanitizers of addresses, undefined behavior and threads
+# make wheel     a wheel, installed into an empty environment without a compiler, and tested there
 # make minilm    the pretrained encoder that benchmarks of text use, 84 MB
 PYTHON ?= $(shell command -v python3.11 || command -v python3)
 VENV := .venv
@@ -11,8 +12,9 @@ BIN := $(VENV)/bin
 READY := $(VENV)/.installed
 
 SANITIZED := build/sanitize
+TRIED := build/wheel
 
-.PHONY: sanitize demo test test-all test-more faults check format minilm clean
+.PHONY: wheel sanitize demo test test-all test-more faults check format minilm clean
 .DEFAULT_GOAL := test
 
 # An incomplete environment never counts as ready: the stamp is written last.
@@ -49,12 +51,23 @@ check: $(READY)
 sanitize: $(READY)
 	@$(BIN)/pip install --quiet --disable-pip-version-check --constraint constraints.txt nanobind cmake ninja
 	$(BIN)/cmake -S src/railsearch/kernels/native/cpp -B $(SANITIZED) -G Ninja -DRAILSEARCH_SANITIZE=ON \
-	    -DCMAKE_BUILD_TYPE=RelWithDebInfo -DCMAKE_MAKE_PROGRAM=$(abspath $(BIN))/ninja \
+	    -DRAILSEARCH_THREAD_TEST=$(abspath tests/native/threads.cpp) -DCMAKE_BUILD_TYPE=RelWithDebInfo -DCMAKE_MAKE_PROGRAM=$(abspath $(BIN))/ninja \
 	    -DPython_EXECUTABLE=$(abspath $(BIN))/python -Dnanobind_DIR=$$($(BIN)/python -m nanobind --cmake_dir)
-	$(BIN)/cmake --build $(SANITIZED)
+	$(BIN)/cmake --build $(SANITIZED) --target all threads
+	$(SANITIZED)/threads
 	ASAN_OPTIONS=detect_leaks=0:allocator_may_return_null=1 PYTHONPATH=$(SANITIZED) \
 	    LD_PRELOAD="$$($${CXX:-c++} -print-file-name=libasan.so) $$($${CXX:-c++} -print-file-name=libstdc++.so)" \
 	    $(BIN)/pytest -p no:cacheprovider tests/unit/kernels/native tests/properties/test_native_bits.py
+
+# PATH holds no compiler from the install on: what works is what was in the wheel.
+wheel: $(READY)
+	rm -rf dist $(TRIED)
+	$(BIN)/pip wheel --quiet --disable-pip-version-check --constraint constraints.txt --no-deps --wheel-dir dist \
+	    --config-settings cmake.define.RAILSEARCH_NATIVE=ON .
+	$(PYTHON) -m venv $(TRIED)
+	PATH=$(abspath $(TRIED))/bin $(TRIED)/bin/pip install --quiet --disable-pip-version-check \
+	    --constraint constraints.txt dist/*.whl pytest pytest-randomly pytest-xdist hypothesis
+	PATH=$(abspath $(TRIED))/bin $(TRIED)/bin/python tools/check_wheel.py tests
 
 format: $(READY)
 	$(BIN)/ruff check --fix

@@ -56,6 +56,13 @@ def main() -> None:
     commands.choices["sequences"].add_argument(
         "--report", action="store_true", help="train nothing; show what there is"
     )
+    commands.choices["sequences"].add_argument(
+        "--epoch-seconds",
+        type=float,
+        nargs="+",
+        help="for each recipe, seconds of an epoch with its validation on a quiet machine, as `cost` prints them; "
+        "minutes are then counted with them",
+    )
     commands.choices["cost"].add_argument("--repeats", type=int, default=3)
     table = commands.add_parser("table")
     table.add_argument("--results", type=Path, default=Path("runs/when-it-pays.jsonl"))
@@ -66,7 +73,7 @@ def main() -> None:
     if options.command in {"frozen", "factors"}:
         run_embeddings(options)
     elif options.command == "sequences":
-        runs = plan_runs(options.recipe, options.seeds, options.changes, options.runs)
+        runs = plan_runs(options.recipe, options.seeds, options.changes, options.runs, options.epoch_seconds)
         print(describe_machine())
         if not options.report:
             print(train(runs, options.data))

@@ -20,6 +20,8 @@ class Run:
     seed: int
     recipe: Recipe
     folder: Path
+    epoch_seconds: float | None = None
+    """Seconds of an epoch and its validation on a quiet machine; None for those that the run took."""
 
     @property
     def ranks_file(self) -> Path:
@@ -39,7 +41,8 @@ class Run:
         """Return the minutes of training and validation up to the end of each epoch."""
         total, passed = 0.0, {}
         for line in self.log():
-            total += (line["seconds"] + line["validation_seconds"]) / 60
+            is_epoch = self.epoch_seconds is not None and line["epoch"] > 0
+            total += (self.epoch_seconds if is_epoch else line["seconds"] + line["validation_seconds"]) / 60
             passed[line["epoch"]] = total
         return passed
 
@@ -57,7 +60,13 @@ class Run:
         return ranks if found["recipe"] == self.recipe.model_dump(mode="json") else None
 
 
-def plan_runs(recipes: Sequence[Path], seeds: Sequence[int], changes: Sequence[str], folder: Path) -> list[Run]:
+def plan_runs(
+    recipes: Sequence[Path],
+    seeds: Sequence[int],
+    changes: Sequence[str],
+    folder: Path,
+    epoch_seconds: Sequence[float] | None = None,
+) -> list[Run]:
     """Return the runs: for each seed, all recipes, so that a comparison is complete as early as possible."""
     return [
         Run(
@@ -65,9 +74,10 @@ def plan_runs(recipes: Sequence[Path], seeds: Sequence[int], changes: Sequence[s
             seed,
             Recipe.read(file, [*changes, f"training.seed={seed}"]),
             folder / f"{file.stem}-seed{seed}",
+            quiet,
         )
         for seed in seeds
-        for file in recipes
+        for file, quiet in zip(recipes, epoch_seconds or [None] * len(recipes), strict=True)
     ]
 
 

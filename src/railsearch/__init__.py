@@ -31,7 +31,7 @@ if TYPE_CHECKING:
     from railsearch.loading import load
     from railsearch.recipes import Recipe, TextRecipe, read_recipe
     from railsearch.recommender import Recommender
-    from railsearch.similarity import DotProduct, MixtureOfLogits, fingerprint, register_similarity
+    from railsearch.similarity import DotProduct, MixtureOfLogits, fingerprint, register_similarity, widen
     from railsearch.text_retriever import TextRetriever
     from railsearch.training import fit_similarity
 
@@ -76,6 +76,7 @@ __all__ = [
     "save_similarity",
     "similarity",
     "testing",
+    "widen",
 ]
 
 _NAMES = {
@@ -90,7 +91,7 @@ _NAMES = {
     "loading": ("load",),
     "recipes": ("Recipe", "TextRecipe", "read_recipe"),
     "recommender": ("Recommender",),
-    "similarity": ("DotProduct", "MixtureOfLogits", "fingerprint", "register_similarity"),
+    "similarity": ("DotProduct", "MixtureOfLogits", "fingerprint", "register_similarity", "widen"),
     "text_retriever": ("TextRetriever",),
     "training": ("fit_similarity",),
 }  # fmt: skip

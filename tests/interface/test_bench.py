@@ -11,6 +11,7 @@ from typer.testing import CliRunner
 from railsearch import DotProduct, Index, RailsearchError
 from railsearch.benchmark import scaling
 from railsearch.cli.app import app
+from railsearch.kernels import native
 
 RUNNER = CliRunner()
 SMALL = ("bench", "ml-20m", "--items", "300", "--num-queries", "32", "--repeats", "1")
@@ -25,8 +26,8 @@ def run(*arguments: str) -> str:
 def test_tables() -> None:
     text = run(*SMALL, "--strategies", "Average(200) TwoPass")
     for words in ("300 items, 8 x 4 components of 128, float32", "threads", "sharpness 0.2", "HR@100", "batch 32",
-                  "batch 1 ", "speed-up", "naive BruteForce", "Average(200)", "items scored", "mean gap", "exact",
-                  "first stage", "scoring", "selection", "peak memory"):  # fmt: skip
+                  "batch 1 ", "speed-up", "kernel", "naive BruteForce", "Average(200)", "items scored", "mean gap",
+                  "exact", "first stage", "scoring", "selection", "peak memory"):  # fmt: skip
         assert words in text, words
     assert "Combined" not in text
 
@@ -35,6 +36,7 @@ def test_json() -> None:
     text = run(*SMALL, "--k", "10", "--strategies", "Combined(5,20)", "--no-naive", "--sharpness", "0", "--json")
     report = json.loads(text)
     assert (report["workload"], report["sharpness"], report["k"]) == ("ml-20m", 0.0, 10)
+    assert report["kernel"] == (f"native ({native.chosen_isa()})" if native.is_available() else "torch")
     assert [row["name"] for row in report["rows"]] == ["BruteForce", "Combined(5, 20)"]
     assert report["rows"][1]["hit_rates"] == {"1": 1.0, "5": 1.0, "10": 1.0}
     assert [latency["batch_size"] for latency in report["rows"][0]["latencies"]] == [32, 1]

@@ -49,7 +49,7 @@ def plot_recall_latency(report: BenchmarkReport, path: Path) -> None:
     axes.set_ylabel(f"median ms for a batch of {batch_size}")
     axes.set_title(
         f"{report.num_items:,} items, {report.num_query_components} x {report.num_item_components} components of "
-        f"{report.component_dim}, {report.dtype}\n{report.machine}",
+        f"{report.component_dim}, {report.dtype}\n{report.machine}, kernel {report.kernel}",
         fontsize=9,
     )
     figure.legend(loc="outside right upper")

@@ -47,6 +47,8 @@ class BenchmarkReport:
     """The rows of all ways to search, brute force first, and the setting of the run."""
 
     machine: Machine
+    kernel: str
+    """The arithmetic under all searches, such as "native (avx2)" or "torch"."""
     dtype: str
     num_items: int
     num_query_components: int

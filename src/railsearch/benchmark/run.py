@@ -127,6 +127,7 @@ def run_benchmark(
                     step(contender.name)
     return BenchmarkReport(
         machine=describe_machine(),
+        kernel=str(index.describe()["kernel"]),
         dtype=_dtype(index),
         num_items=len(index),
         num_query_components=index.similarity.num_query_components,

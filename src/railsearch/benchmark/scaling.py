@@ -38,6 +38,8 @@ class ScalingReport:
     """The rows of all sizes, smallest first, and the setting of the run."""
 
     machine: Machine
+    kernel: str
+    """The arithmetic under all searches, such as "native (avx2)" or "torch"."""
     strategy: str
     k: int
     batch_size: int
@@ -87,6 +89,7 @@ def measure_scaling(
                 step(f"{len(index)} items")
     return ScalingReport(
         machine=describe_machine(),
+        kernel=str(indexes[0].describe()["kernel"]),
         strategy=format_strategy(strategy),
         k=k,
         batch_size=len(queries),

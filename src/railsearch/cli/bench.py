@@ -162,7 +162,7 @@ def tell_benchmark(report: BenchmarkReport, console: Console) -> None:
     console.print(
         f"{report.num_items:,} items, {report.num_query_components} x {report.num_item_components} components of "
         f"{report.component_dim}, {report.dtype}; {report.num_queries} queries, k {report.k}, "
-        f"{report.repeats} repeats\n{report.machine}"
+        f"{report.repeats} repeats\n{report.machine}, kernel {report.kernel}"
     )
     console.print(_quality_table(report))
     console.print(_stage_table(report))
@@ -172,7 +172,8 @@ def tell_benchmark(report: BenchmarkReport, console: Console) -> None:
 def tell_scaling(report: ScalingReport, console: Console) -> None:
     """Print how the time of the scan and of the rest grows with the corpus."""
     console.print(
-        f"{report.strategy}, batch of {report.batch_size}, k {report.k}, {report.repeats} repeats\n{report.machine}"
+        f"{report.strategy}, batch of {report.batch_size}, k {report.k}, {report.repeats} repeats\n"
+        f"{report.machine}, kernel {report.kernel}"
     )
     table = Table(title=f"{report.strategy} on a growing corpus, median ms", title_justify="left")
     for column in ("items", "complete search", "scan of the corpus", "scoring and selection", "scan, ns per item"):

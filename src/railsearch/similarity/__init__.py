@@ -20,6 +20,7 @@ from railsearch.similarity.parts import Comparison, ItemParts, QueryParts, all_p
 from railsearch.similarity.projection import Projection
 from railsearch.similarity.registry import fingerprint, is_continued, register_similarity, registered_kinds
 from railsearch.similarity.user_table import NO_USER
+from railsearch.similarity.widening import widen
 
 __all__ = [
     "NO_USER",
@@ -52,4 +53,5 @@ __all__ = [
     "registered_kinds",
     "similarity_from",
     "similarity_tag",
+    "widen",
 ]

@@ -80,7 +80,7 @@ class TrainingConfig(LoopConfig):
         "similarity starts as a cosine, else 1",
     )
     validation_users: int = Field(
-        default=5000, ge=1, description="most users that validation ranks, drawn once; the test ranks all users"
+        default=3000, ge=1, description="most users that validation ranks, drawn once; the test ranks all users"
     )
     user_penalty_weight: float = Field(
         default=0.1, ge=0, description="weight of the l2 penalty on the rows of a user table"

@@ -14,7 +14,4 @@ std::vector<const Operations*> usable_operations();
 // The one with this name, or null.
 const Operations* find_operations(const std::string& name);
 
-// Whether it returns the bits of the portable one on a small mixture.
-bool agrees_with_portable(const Operations& operations);
-
 }  // namespace railsearch

@@ -7,6 +7,7 @@
 
 #include "dispatch.h"
 #include "search.h"
+#include "self_check.h"
 #include "training.h"
 
 namespace nb = nanobind;
