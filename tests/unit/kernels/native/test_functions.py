@@ -36,10 +36,10 @@ def test_exponential_is_within_one_ulp() -> None:
     assert error_in_ulp(found, np.exp(EVERYWHERE.astype(np.float64))) <= 1.0
 
 
-def test_silu_is_within_two_and_a_half_ulp() -> None:
+def test_silu_is_within_two_ulp() -> None:
     values = EVERYWHERE[np.abs(EVERYWHERE) > 1e-30]
     wide = values.astype(np.float64)
-    assert error_in_ulp(compute("silu", ISAS[0], values), wide / (1 + np.exp(-wide))) <= 2.5
+    assert error_in_ulp(compute("silu", ISAS[0], values), wide / (1 + np.exp(-wide))) <= 2.0
 
 
 @pytest.mark.parametrize("name", ["exponential", "silu"])
@@ -47,7 +47,10 @@ def test_silu_is_within_two_and_a_half_ulp() -> None:
 def test_every_instruction_set_returns_the_same_bits(name: str, isa: str) -> None:
     extremes = np.array([-np.inf, np.inf, -1e30, 1e30, -100, 100, 3.4e38, 1e-45], dtype=np.float32)
     values = np.concatenate([EVERYWHERE, extremes])
-    assert np.array_equal(compute(name, isa, values).view(np.int32), compute(name, "portable", values).view(np.int32))
+    found, right = compute(name, isa, values), compute(name, "portable", values)
+    assert np.array_equal(np.isnan(found), np.isnan(right))  # a NaN may have any bits
+    is_number = ~np.isnan(right)
+    assert np.array_equal(found[is_number].view(np.int32), right[is_number].view(np.int32))
 
 
 def test_nan_stays_nan_and_a_large_argument_stays_finite() -> None:

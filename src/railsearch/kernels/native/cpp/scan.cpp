@@ -16,7 +16,7 @@ constexpr int64_t MOST_PREFETCHED_BYTES = 512;
 
 void prefetch(const void* const* rows, int count, int64_t bytes) {
     for (int i = 0; i < count; ++i) {
-        for (int64_t at = 0; at < bytes; at += 64) __builtin_prefetch(static_cast<const char*>(rows[i]) + at);
+        for (int64_t at = 0; at < bytes; at += 64) __builtin_prefetch(static_cast<const char*>(rows[i]) + at, 0, 2);
     }
 }
 

@@ -35,8 +35,10 @@ inline void transpose_8x8(__m256* r) {
 
 template <Number NUMBER>
 inline void transpose_as(const void* const* rows, int64_t length, int width, float* panel) {
-    for (int64_t at = 0; at + 8 <= length; at += 8) {
-        for (int lane = 0; lane < width; lane += 8) {
+    // 8 rows from end to end: rows that are a multiple of 2 KiB apart share few places of L1, which 8 of them do not
+    // exceed.
+    for (int lane = 0; lane < width; lane += 8) {
+        for (int64_t at = 0; at + 8 <= length; at += 8) {
             __m256 block[8];
             for (int i = 0; i < 8; ++i) block[i] = load_8(NUMBER, rows[lane + i], at);
             transpose_8x8(block);
