@@ -1,5 +1,6 @@
 """A comparison on given embeddings: the system as it is, a tuned cosine or dot product, and a Mixture of Logits."""
 
+import dataclasses
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -15,7 +16,7 @@ from railsearch.evaluation import Evaluation, evaluate
 from railsearch.folders import save_similarity
 from railsearch.foundation.errors import InvalidInputError
 from railsearch.foundation.progress import announce
-from railsearch.similarity import DotProduct, MixtureOfLogits, Similarity
+from railsearch.similarity import DotProduct, MixtureOfLogits, Similarity, widen
 from railsearch.training import FitReport, fit_similarity
 
 MIXTURE = "MoL"
@@ -49,8 +50,10 @@ class Trained:
     name: str
     evaluations: tuple[Evaluation, ...]
     reports: tuple[FitReport, ...]
-    similarity: Similarity
-    """The similarity of the first run."""
+    similarities: tuple[MixtureOfLogits | DotProduct, ...]
+    """The similarity of each run."""
+    earlier_reports: tuple[FitReport, ...] = ()
+    """Of the runs that these continue."""
 
 
 def compare_embeddings(
@@ -86,34 +89,42 @@ def compare_embeddings(
     kind = "cosine" if is_cosine else "dot product"
     frozen = DotProduct(dim=dim, cosine=is_cosine)
 
-    def build(num_components: int, seed: int) -> MixtureOfLogits:
-        one = {"gate_inputs": (), "gate_dropout": 0.0} if num_components == 1 else {}
+    def build_tuned(seed: int) -> MixtureOfLogits:
         return MixtureOfLogits.around(
             dim=dim,
             cosine=is_cosine,
             dot_product=not is_cosine,
-            num_query_components=num_components,
-            num_item_components=num_components,
+            num_query_components=1,
+            num_item_components=1,
+            gate_inputs=(),
+            gate_dropout=0.0,
             seed=seed,
-            **one,  # type: ignore[arg-type]
         )
 
+    def widen_tuned(seed: int) -> MixtureOfLogits:
+        num = budget.num_components
+        own = tuned.similarities[seed]
+        assert isinstance(own, MixtureOfLogits)
+        return widen(own, num_query_components=num, num_item_components=num, seed=seed)
+
+    tuned = _train(f"tuned {kind}", build_tuned, queries, items, split=split, budget=budget)
+    mixture = _train(MIXTURE, widen_tuned, queries, items, split=split, budget=budget)
     measured = [
-        Trained(f"frozen {kind}", (_measure(frozen, queries, items, split),), (), frozen),
-        _train(f"tuned {kind}", lambda seed: build(1, seed), queries, items, split=split, budget=budget),
-        _train(MIXTURE, lambda seed: build(budget.num_components, seed), queries, items, split=split, budget=budget),
+        Trained(f"frozen {kind}", (_measure(frozen, queries, items, split),), (), (frozen,)),
+        tuned,
+        dataclasses.replace(mixture, earlier_reports=tuned.reports),
     ]
     timed = timed_queries(queries[torch.unique(split.test[:, 0])])
-    searches = [index_search(own.similarity, items, timed) for own in measured]
+    searches = [index_search(own.similarities[0], items, timed) for own in measured]
     milliseconds = time_searches(searches, num_queries=len(timed))
     systems = [
         System(
             name=own.name,
             evaluations=own.evaluations,
-            training_seconds=_mean_seconds(own.reports),
+            training_seconds=_mean_seconds(own.reports + own.earlier_reports, num_runs=budget.num_runs),
             best_epochs=tuple(report.best_epoch for report in own.reports),
             search_milliseconds=time,
-            bytes_per_item=bytes_per_item(own.similarity, items),
+            bytes_per_item=bytes_per_item(own.similarities[0], items),
         )
         for own, time in zip(measured, milliseconds, strict=True)
     ]
@@ -124,7 +135,8 @@ def compare_embeddings(
         notes=(
             split.description,
             *notes,
-            f"{budget}; {MIXTURE} has {budget.num_components} x {budget.num_components} components",
+            f"{budget}; {MIXTURE} continues the tuned {kind} with {budget.num_components} x {budget.num_components} "
+            "components, and its training time is that of both",
             *idle_notes(systems),
             f"search: the {DEPTH} best of {len(items):,} items by brute force, for {len(timed)} queries in batches of "
             f"{BATCH_SIZE}",
@@ -164,7 +176,7 @@ def _train(
         evaluations.append(_measure(similarity, queries, items, split))
         reports.append(report)
         similarities.append(similarity)
-    return Trained(name, tuple(evaluations), tuple(reports), similarities[0])
+    return Trained(name, tuple(evaluations), tuple(reports), tuple(similarities))
 
 
 def _measure(similarity: Similarity, queries: Tensor, items: Tensor, split: PairSplit) -> Evaluation:
@@ -180,5 +192,5 @@ def idle_notes(systems: Sequence[System]) -> list[str]:
     ]
 
 
-def _mean_seconds(reports: Sequence[FitReport]) -> float | None:
-    return sum(report.seconds for report in reports) / len(reports) if reports else None
+def _mean_seconds(reports: Sequence[FitReport], *, num_runs: int) -> float | None:
+    return sum(report.seconds for report in reports) / num_runs if reports else None
