@@ -26,7 +26,7 @@ def test_every_engine_keeps_the_contract(engine: Engine) -> None:
     check_engine(engine)
 
 
-@settings(max_examples=trials(12, 80))
+@settings(max_examples=trials(10, 80))
 @given(
     kind=st.sampled_from(WORLDS),
     engine=st.sampled_from([*ENGINES[1:], AtMost(12), Complete()]),

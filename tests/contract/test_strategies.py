@@ -18,7 +18,7 @@ from tests.support.trials import trials
 
 
 @pytest.mark.usefixtures("each_kernel")
-@settings(max_examples=trials(40, 300))
+@settings(max_examples=trials(30, 300))
 @given(
     kind=st.sampled_from(WORLDS),
     seed=st.integers(0, 2**31 - 1),
@@ -66,7 +66,7 @@ def test_certificates_hold(
 
 
 @pytest.mark.usefixtures("each_kernel")
-@settings(max_examples=trials(30, 150))
+@settings(max_examples=trials(20, 150))
 @given(kind=st.sampled_from(WORLDS), seed=st.integers(0, 2**31 - 1))
 def test_no_score_exceeds_its_bound_by_more_than_the_slack(kind: str, seed: int) -> None:
     similarity, items, queries = make_world(kind, 200, seed)

@@ -90,7 +90,7 @@ def canaries(folder: Path) -> list[tuple[str, bytes]]:
 @pytest.mark.parametrize("part", [0, pytest.param(1, marks=pytest.mark.slow)])
 def test_mutations(world: Path, part: int, say: Callable[[str], None]) -> None:
     """The fuzz test: one process with a limit on memory opens many mutated folders; two parts, for two workers."""
-    count = trials(60, 5_000)
+    count = trials(40, 5_000)
     first = part * count
     request = {"folder": str(world), "seed": 11, "first": first, "last": first + count}
     environment = os.environ | {"PYTHONPATH": os.pathsep.join([str(ROOT / "src"), str(ROOT)]), "OMP_NUM_THREADS": "1"}
