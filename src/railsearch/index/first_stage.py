@@ -17,16 +17,21 @@ class Chosen:
     """Rows that a first stage chose by component, and bounds for the other rows."""
 
     rows: Tensor  # (B, P * n), NO_ROW after the last row of a short list
-    bounds: Tensor | None  # (B, N) best component score of every item, if the engine sees every row
-    best_outside: Tensor  # (B,) otherwise, a bound for all items outside the lists
+    best_outside: Tensor  # (B,) a bound for all items outside the lists
+    bound_rows: Tensor  # (B, M) rows with the best bounds, if the engine sees every row; otherwise none
+    bounds: Tensor  # (B, M) their best component scores
 
     def bounds_without(self, scored: Tensor, is_real: Tensor) -> Tensor:
-        """Return bounds (B, n) for all items that are not among the scored rows (B, C)."""
-        if self.bounds is None:
-            return self.best_outside[:, None]
-        if not scored.shape[1]:
-            return self.bounds
-        return self.bounds.scatter(1, torch.where(is_real, scored, scored[:, :1]), -torch.inf)
+        """Return bounds (B, n), the greatest of which bounds all items that are not among the scored rows (B, C).
+
+        The rows with the best bounds are more than those that are scored, so that one of them is not.
+        """
+        if not self.bounds.shape[1] or not scored.shape[1]:
+            return torch.cat([self.best_outside[:, None], self.bounds], dim=1)
+        ascending = torch.where(is_real, scored, torch.iinfo(torch.int64).max)  # (B, C)
+        places = torch.searchsorted(ascending, self.bound_rows).clamp_max(scored.shape[1] - 1)  # (B, M)
+        is_scored = ascending.gather(1, places) == self.bound_rows  # (B, M)
+        return self.bounds.masked_fill(is_scored, -torch.inf)
 
 
 @timed(Stage.FIRST_STAGE)
@@ -48,38 +53,56 @@ def best_by_average(
 
 
 @timed(Stage.FIRST_STAGE)
-def best_per_component(corpus: Corpus, query_parts: QueryParts, n: int, row_filter: RowFilter | None) -> Chosen:
+def best_per_component(
+    corpus: Corpus, query_parts: QueryParts, n: int, row_filter: RowFilter | None, *, max_scored: int
+) -> Chosen:
     """Return the n best items of each component pair, and bounds for the others.
 
-    An engine that sees every row returns the best component score of every item. Another engine is asked for n + 1
-    rows of each pair: no item outside the lists is better than the last one (Theorem 2). If the engine cannot return
-    one more, no item outside is better than the n-th. The bounds of an engine that may miss rows prove nothing.
+    An engine that sees every row leaves this to the kernel, which reads all components in one pass and returns the
+    items with the best bounds too: one more than `max_scored`, the most items that will be scored. Another engine is
+    asked for n + 1 rows of each pair: no item outside the lists is better than the last one (Theorem 2). If the engine
+    cannot return one more, no item outside is better than the n-th. The bounds of an engine that may miss rows prove
+    nothing.
     """
+    if not corpus.engine.sees_every_row:
+        return _best_by_engine(corpus, query_parts, n, row_filter)
+    found_in = []
+    for stretch in corpus.stretches():
+        first, last = stretch.first_row, stretch.first_row + len(stretch)
+        own_filter = None if row_filter is None else row_filter.of_rows(first, last)
+        found = corpus.kernel.best_by_component(query_parts, stretch.parts, n, max_scored + 1, own_filter)
+        found_in.append((first, found))
+    nearest = _best_of(corpus, [_shifted(Nearest(found.rows, found.scores), first) for first, found in found_in], n)
+    bounds = torch.cat([found.bounds for _, found in found_in], dim=1)  # (B, M)
+    return Chosen(
+        rows=nearest.rows.flatten(1),
+        best_outside=bounds.new_full((len(bounds),), -torch.inf),
+        bound_rows=torch.cat([_counted_from(first, found.bound_rows) for first, found in found_in], dim=1),
+        bounds=bounds,
+    )
+
+
+def _best_by_engine(corpus: Corpus, query_parts: QueryParts, n: int, row_filter: RowFilter | None) -> Chosen:
     engine, temperature = corpus.engine, corpus.similarity.temperature
     vectors = query_parts.components / temperature  # (B, Pq, d)
-    num_queries = len(vectors)
-    bounds = vectors.new_full((num_queries, len(corpus)), -torch.inf) if engine.sees_every_row else None  # (B, N)
     limit = one_more(engine, n)
     _check_limit(engine, limit)
-    lists, best_outside = [], vectors.new_full((num_queries,), -torch.inf)  # (B,)
+    lists, best_outside = [], vectors.new_full((len(vectors),), -torch.inf)  # (B,)
     for component in range(corpus.similarity.num_item_components):
         found_in = []
         for stretch in corpus.stretches():
             first, last = stretch.first_row, stretch.first_row + len(stretch)
             own_filter = None if row_filter is None else row_filter.of_rows(first, last)
-            table = stretch.segment.component_table(engine, component)
-            if bounds is not None:
-                found = table.best_with_bounds(vectors, n, own_filter, bounds[:, first:last])
-            else:
-                found = table.best(vectors, limit, own_filter)
-                if found.scores.shape[2] < len(stretch):
-                    best_outside = torch.maximum(best_outside, found.scores[:, :, -1].amax(dim=1))  # (B,)
+            found = stretch.segment.component_table(engine, component).best(vectors, limit, own_filter)
+            if found.scores.shape[2] < len(stretch):
+                best_outside = torch.maximum(best_outside, found.scores[:, :, -1].amax(dim=1))  # (B,)
             found_in.append(_shifted(found, first))
         nearest = _best_of(corpus, found_in, n + 1)
-        if bounds is None and nearest.scores.shape[2] > n:
+        if nearest.scores.shape[2] > n:
             best_outside = torch.maximum(best_outside, nearest.scores[:, :, n].amax(dim=1))  # (B,)
         lists.append(nearest.rows[:, :, :n].flatten(1))  # (B, Pq * n)
-    return Chosen(torch.cat(lists, dim=1), bounds, best_outside)
+    rows = torch.cat(lists, dim=1)  # (B, P * n)
+    return Chosen(rows, best_outside, bound_rows=rows[:, :0], bounds=vectors.new_empty((len(rows), 0)))
 
 
 def one_more(engine: Engine, n: int) -> int:
@@ -127,7 +150,12 @@ def unite(lists: list[Tensor], num_rows: int) -> tuple[Tensor, Tensor]:
 
 def _shifted(found: Nearest, first_row: int) -> Nearest:
     """Return the same rows, counted in the corpus instead of the segment."""
-    return Nearest(torch.where(found.rows == NO_ROW, NO_ROW, found.rows + first_row), found.scores)
+    return Nearest(_counted_from(first_row, found.rows), found.scores)
+
+
+def _counted_from(first_row: int, rows: Tensor) -> Tensor:
+    """Return rows of a segment as rows of the corpus; NO_ROW stays."""
+    return rows if first_row == 0 else torch.where(rows == NO_ROW, NO_ROW, rows + first_row)
 
 
 def _best_of(corpus: Corpus, lists: list[Nearest], n: int) -> Nearest:

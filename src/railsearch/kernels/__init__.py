@@ -2,7 +2,16 @@
 
 from railsearch.kernels.arithmetic import plain_arithmetic
 from railsearch.kernels.choose import KernelName, choose_kernel, choose_scan, use_kernel
-from railsearch.kernels.contract import NO_ROW, ItemRows, Kernel, Nearest, Roundoff, Scan
+from railsearch.kernels.contract import (
+    NO_ROW,
+    BestAbove,
+    BestByComponent,
+    ItemRows,
+    Kernel,
+    Nearest,
+    Roundoff,
+    Scan,
+)
 from railsearch.kernels.ranks import best_ranks, ranks_among, target_ranks
 from railsearch.kernels.row_filter import RowFilter
 from railsearch.kernels.selection import RunningBest, pack, select_best
@@ -14,6 +23,8 @@ from railsearch.kernels.workers import for_each_block
 
 __all__ = [
     "NO_ROW",
+    "BestAbove",
+    "BestByComponent",
     "ItemRows",
     "Kernel",
     "KernelName",

@@ -24,6 +24,29 @@ class Nearest:
     scores: Tensor  # (B, V, n), minus infinity after the last row
 
 
+@dataclass(frozen=True, slots=True, eq=False)
+class BestByComponent:
+    """The best rows of each component pair, and the rows with the best bounds, both best first.
+
+    A list that ends early has NO_ROW and minus infinity after its last row.
+    """
+
+    rows: Tensor  # (B, P, n) int64
+    scores: Tensor  # (B, P, n)
+    bound_rows: Tensor  # (B, m) int64
+    bounds: Tensor  # (B, m)
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class BestAbove:
+    """The best of the rows whose bound reaches a threshold, and what is known of the others."""
+
+    scores: Tensor  # (B, K) best first, minus infinity after the last row
+    rows: Tensor  # (B, K) int64
+    num_scored: Tensor  # (B,) int64
+    best_skipped: Tensor  # (B,) the best bound of a row that was not scored; minus infinity if there is none
+
+
 @dataclass(frozen=True, slots=True)
 class Roundoff:
     """The error of one arithmetic operation: at most `relative` times its result, plus `underflow`."""
@@ -107,6 +130,29 @@ class Kernel(Protocol):
         self, vectors: Tensor, table: Tensor, n: int, row_filter: RowFilter | None, *, bounds: Tensor | None = None
     ) -> Nearest:
         """Return the n best rows of a table by dot product; see `Scan`."""
+        ...
+
+    def top_k_above(
+        self,
+        query_parts: QueryParts,
+        item_parts: ItemParts,
+        k: int,
+        thresholds: Tensor,
+        row_filter: RowFilter | None = None,
+    ) -> BestAbove:
+        """Return the k best of the rows whose bound is at least the threshold (B,) of their query.
+
+        A kernel may score rows below the threshold too, if that is cheaper than to skip them.
+        """
+        ...
+
+    def best_by_component(
+        self, query_parts: QueryParts, item_parts: ItemParts, n: int, m: int, row_filter: RowFilter | None = None
+    ) -> BestByComponent:
+        """Return the n best rows of each component pair, and the m rows with the best bounds.
+
+        Of equal scores the smaller row is better. If there are fewer rows, all of them are returned.
+        """
         ...
 
     def bounds(self, query_parts: QueryParts, item_parts: ItemParts) -> Tensor:

@@ -42,6 +42,18 @@ class RowFilter:
         is_allowed = None if self.is_allowed is None else self.is_allowed[first:last]
         return RowFilter(self.queries[is_near], self.rows[is_near] - first, is_allowed)
 
+    def num_visible(self, num_queries: int, num_rows: int) -> Tensor:
+        """Return how many of the rows each query (B,) may see.
+
+        >>> row_filter = RowFilter.from_lists([torch.tensor([2, 2]), torch.tensor([0])], device=torch.device("cpu"))
+        >>> row_filter.num_visible(2, 5).tolist()
+        [4, 4]
+        """
+        is_counted = slice(None) if self.is_allowed is None else self.is_allowed[self.rows]  # (E,)
+        hidden = torch.unique(self.queries[is_counted] * num_rows + self.rows[is_counted])  # each pair once
+        num_allowed = num_rows if self.is_allowed is None else int(self.is_allowed.sum())
+        return num_allowed - torch.bincount(hidden // num_rows, minlength=num_queries)  # (B,)
+
     def plus(self, rows: Tensor) -> "RowFilter":
         """Return a filter that also hides these rows (B, n) from their queries; -1 stands for no row."""
         queries = torch.arange(len(rows), device=rows.device)[:, None].expand_as(rows)  # (B, n)

@@ -3,20 +3,25 @@
 from dataclasses import dataclass
 
 import torch
+import torch.nn.functional as F  # noqa: N812
 from torch import Tensor
 
 from railsearch.kernels.arithmetic import matmul_roundoff, plain_arithmetic
 from railsearch.kernels.blocks import BOUND_VALUES, QUERIES_PER_BLOCK, ROWS_PER_SELECTION, cut, scoring_width
 from railsearch.kernels.checks import check_candidates, check_k, check_scores, check_scoring
-from railsearch.kernels.contract import ItemRows, Nearest, Roundoff
+from railsearch.kernels.contract import NO_ROW, BestAbove, BestByComponent, ItemRows, Nearest, Roundoff
 from railsearch.kernels.row_filter import RowFilter
-from railsearch.kernels.selection import RunningBest
+from railsearch.kernels.selection import RunningBest, pack, select_best
 from railsearch.kernels.stages import Stage, timed
 from railsearch.kernels.torch_scan import scan
 from railsearch.kernels.workers import for_each_block
 from railsearch.similarity import ItemParts, QueryParts, Similarity
 
 CPU = torch.device("cpu")
+COMPLETE_SHARE = 0.4
+"""If more than this share of the rows has to be scored, it is cheaper to score all of them."""
+SAMPLE_STEP = 16
+"""One in this many rows shows whether bounds pay off."""
 LEAST_BLOCKS_PER_CORE = 4
 """Candidates are scored by workers only if each core gets this many blocks; fewer are done before workers wake up."""
 
@@ -120,6 +125,74 @@ class TorchKernel:
         width = max(1, BOUND_VALUES // max(1, values_per_row))
         for_each_block(len(item_parts), width, bound_block, device=bounds.device)
         return bounds
+
+    @plain_arithmetic()
+    def top_k_above(
+        self,
+        query_parts: QueryParts,
+        item_parts: ItemParts,
+        k: int,
+        thresholds: Tensor,
+        row_filter: RowFilter | None = None,
+    ) -> BestAbove:
+        """Return the k best of the rows whose bound is at least the threshold (B,) of their query.
+
+        If bounds would skip few rows, all rows are scored.
+        """
+        check_k(k, len(item_parts))
+        bounds = self.bounds(query_parts, item_parts[::SAMPLE_STEP])  # (B, few)
+        if self._are_most(bounds >= thresholds[:, None]):
+            return self._top_k_of_all(query_parts, item_parts, k, row_filter)
+        bounds = self.bounds(query_parts, item_parts)  # (B, N)
+        if row_filter is not None:
+            row_filter.hide(bounds, 0)
+        is_candidate = (bounds >= thresholds[:, None]) & (bounds > -torch.inf)  # (B, N)
+        if self._are_most(is_candidate):
+            return self._top_k_of_all(query_parts, item_parts, k, row_filter)
+        candidates, is_real = pack(is_candidate)  # (B, C)
+        found = self.score_candidates(query_parts, item_parts, candidates).masked_fill(~is_real, -torch.inf)  # (B, C)
+        scores, columns = select_best(found, min(k, found.shape[1]))  # (B, <= K)
+        missing = (0, k - scores.shape[1])
+        return BestAbove(
+            scores=F.pad(scores, missing, value=-torch.inf),
+            rows=F.pad(candidates.gather(1, columns), missing),
+            num_scored=is_real.sum(dim=1),
+            best_skipped=bounds.masked_fill(is_candidate, -torch.inf).amax(dim=1),
+        )
+
+    @plain_arithmetic()
+    def best_by_component(
+        self, query_parts: QueryParts, item_parts: ItemParts, n: int, m: int, row_filter: RowFilter | None = None
+    ) -> BestByComponent:
+        """Return the n best rows of each component pair, and the m rows with the best bounds."""
+        vectors = query_parts.components / self.similarity.temperature  # (B, Pq, d)
+        bounds = vectors.new_full((len(vectors), len(item_parts)), -torch.inf)  # (B, N)
+        found = [
+            scan(vectors, item_parts.components[:, component], n, row_filter, bounds=bounds)
+            for component in range(self.similarity.num_item_components)
+        ]
+        best, rows = select_best(bounds, min(m, len(item_parts)))  # (B, m)
+        return BestByComponent(
+            rows=torch.stack([each.rows for each in found], dim=2).flatten(1, 2),
+            scores=torch.stack([each.scores for each in found], dim=2).flatten(1, 2),
+            bound_rows=rows.masked_fill(best == -torch.inf, NO_ROW),
+            bounds=best,
+        )
+
+    def _are_most(self, is_candidate: Tensor) -> bool:
+        """Return whether a query has to score most of the rows (B, n)."""
+        if not is_candidate.numel():
+            return False
+        return float(is_candidate.sum(dim=1).max()) > COMPLETE_SHARE * is_candidate.shape[1]
+
+    def _top_k_of_all(
+        self, query_parts: QueryParts, item_parts: ItemParts, k: int, row_filter: RowFilter | None
+    ) -> BestAbove:
+        scores, rows = self.top_k(query_parts, item_parts, k, row_filter)  # (B, K)
+        num_scored = torch.full_like(rows[:, 0], len(item_parts))  # (B,)
+        if row_filter is not None:
+            num_scored = row_filter.num_visible(len(query_parts), len(item_parts))
+        return BestAbove(scores, rows, num_scored, scores.new_full((len(scores),), -torch.inf))
 
     @timed(Stage.SCORING)
     def _score_rows(self, query_parts: QueryParts, item_parts: ItemParts, first: int, last: int) -> Tensor:

@@ -10,6 +10,8 @@ from torch import Tensor
 from railsearch import Adaptive, Average, BruteForce, Combined, DotProduct, Index, PerComponent, TwoPass
 from railsearch.index import Strategy
 from railsearch.kernels import (
+    BestAbove,
+    BestByComponent,
     Kernel,
     KernelName,
     Nearest,
@@ -106,6 +108,23 @@ class CountingKernel:
         self.calls["scan"] += 1
         return self.inner.scan(vectors, table, n, row_filter, bounds=bounds)
 
+    def top_k_above(
+        self,
+        query_parts: QueryParts,
+        item_parts: ItemParts,
+        k: int,
+        thresholds: Tensor,
+        row_filter: RowFilter | None = None,
+    ) -> BestAbove:
+        self.calls["top_k_above"] += 1
+        return self.inner.top_k_above(query_parts, item_parts, k, thresholds, row_filter)
+
+    def best_by_component(
+        self, query_parts: QueryParts, item_parts: ItemParts, n: int, m: int, row_filter: RowFilter | None = None
+    ) -> BestByComponent:
+        self.calls["best_by_component"] += 1
+        return self.inner.best_by_component(query_parts, item_parts, n, m, row_filter)
+
     def bounds(self, query_parts: QueryParts, item_parts: ItemParts) -> Tensor:
         self.calls["bounds"] += 1
         return self.inner.bounds(query_parts, item_parts)
@@ -115,11 +134,11 @@ class CountingKernel:
     ("strategy", "used"),
     [
         (BruteForce(), {"top_k"}),
-        (TwoPass(), {"score_candidates", "bounds"}),
+        (TwoPass(), {"score_candidates", "top_k_above"}),
         (Adaptive(), {"score_candidates", "bounds"}),
-        (PerComponent(3), {"score_candidates"}),
+        (PerComponent(3), {"score_candidates", "best_by_component"}),
         (Average(20), {"score_candidates"}),
-        (Combined(3, 20), {"score_candidates"}),
+        (Combined(3, 20), {"score_candidates", "best_by_component"}),
     ],
     ids=lambda value: "+".join(sorted(value)) if isinstance(value, set) else str(value),
 )

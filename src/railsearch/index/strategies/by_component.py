@@ -66,7 +66,9 @@ def _find(
     if per_component * num_pairs >= len(corpus.ids):
         return BruteForce().find_rows(corpus, query_parts, k, row_filter)
     certificate = Certificate.start(corpus, query_parts)
-    chosen = best_per_component(corpus, query_parts, per_component, row_filter)
+    # `at_least_k` adds k items if the lists are short.
+    max_scored = per_component * num_pairs + by_average + k
+    chosen = best_per_component(corpus, query_parts, per_component, row_filter, max_scored=max_scored)
     lists = [chosen.rows]  # (B, P * n)
     if by_average:
         lists.append(best_by_average(corpus, query_parts, by_average, row_filter))

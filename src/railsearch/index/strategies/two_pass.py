@@ -2,11 +2,8 @@
 
 from dataclasses import dataclass
 
-import torch
-from torch import Tensor
-
 from railsearch.index.certificate import Certificate
-from railsearch.index.corpus import Corpus, Stretch
+from railsearch.index.corpus import Corpus
 from railsearch.index.first_stage import best_by_average, reaches, unite
 from railsearch.index.strategies.brute_force import BruteForce
 from railsearch.index.strategies.contract import Found
@@ -18,22 +15,22 @@ ROWS_PER_STRETCH = 8192
 """Items that the second pass decides on at once, with a full batch of queries; more with few queries."""
 PAIRS_PER_STRETCH = 2**16
 COMPLETE_SHARE = 0.4
-"""If more than this share of a stretch has to be scored, it is cheaper to score all of it, without bounds."""
-MOST_STRETCHES_AT_ONCE = 8
-"""Stretches that are scored completely before bounds are tried again: 1 at first, doubled each time they fail."""
+"""If the engine finds more than this share of all items, it is cheaper to score all of them."""
 
 
 @dataclass(frozen=True, slots=True)
 class TwoPass:
     """Exact: a first pass finds a k-th score, a second scores every item whose best component reaches it (Algorithm 1).
 
-    The second pass reads the corpus once, stretch by stretch, and the k-th score rises on the way. If most of a
-    stretch has to be scored, bounds do not pay off: that stretch and the next ones are scored completely.
+    The second pass reads the corpus once, stretch by stretch, and the k-th score rises on the way. Where bounds do not
+    pay off, because most items have to be scored, it costs little more than brute force.
     """
 
     def find_rows(self, corpus: Corpus, query_parts: QueryParts, k: int, row_filter: RowFilter | None) -> Found:
         """Find the k best rows of each query."""
         certificate = Certificate.start(corpus, query_parts)
+        if not certificate.is_certifiable:
+            return BruteForce().find_rows(corpus, query_parts, k, row_filter)
         num_seeds = max(4 * k, 256)
         if corpus.engine.max_n is not None:
             num_seeds = min(num_seeds, corpus.engine.max_n)
@@ -52,34 +49,20 @@ def _second_pass_by_scan(certificate: Certificate, first_pass: Found, rest: RowF
     """Scan the rest of the corpus once, stretch by stretch; the k-th score rises on the way."""
     corpus, query_parts = certificate.corpus, certificate.query_parts
     scores, rows, num_scored = first_pass.scores, first_pass.rows, first_pass.num_scored
-    num_complete, patience = 0, 1
+    k = scores.shape[1]
     for stretch in corpus.stretches(max(ROWS_PER_STRETCH, PAIRS_PER_STRETCH // max(1, len(query_parts)))):
-        if num_complete:
-            num_complete -= 1
-            new_scores, new_rows = _score_stretch(certificate, stretch, rest)  # (B, n)
-        else:
-            bounds = certificate.bounds(rest, stretch)  # (B, n)
-            is_candidate = (bounds >= certificate.thresholds(scores[:, -1])[:, None]) & (bounds > -torch.inf)  # (B, n)
-            candidates, is_real = pack(is_candidate)  # (B, C)
-            if candidates.shape[1] > COMPLETE_SHARE * len(stretch):
-                num_complete, patience = patience - 1, min(2 * patience, MOST_STRETCHES_AT_ONCE)
-                new_scores, new_rows = _score_stretch(certificate, stretch, rest)  # (B, n)
-            else:
-                patience = 1
-                certificate = certificate.skip(bounds.masked_fill(is_candidate, -torch.inf))
-                new_scores = corpus.kernel.score_candidates(query_parts, stretch.parts, candidates)  # (B, C)
-                new_scores, new_rows = new_scores.masked_fill(~is_real, -torch.inf), candidates
-        num_scored = num_scored + (new_scores > -torch.inf).sum(dim=1)
-        scores, rows = merge(corpus, scores, rows, new_scores, new_rows + stretch.first_row)  # (B, K)
+        first, last = stretch.first_row, stretch.first_row + len(stretch)
+        found = corpus.kernel.top_k_above(
+            query_parts,
+            stretch.parts,
+            min(k, len(stretch)),
+            certificate.thresholds(scores[:, -1]),
+            rest.of_rows(first, last),
+        )
+        certificate = certificate.skip(found.best_skipped[:, None])
+        num_scored = num_scored + found.num_scored
+        scores, rows = merge(corpus, scores, rows, found.scores, found.rows + first)  # (B, K)
     return Found(rows, scores, certificate.at_most(scores[:, -1]).ceiling, num_scored)
-
-
-def _score_stretch(certificate: Certificate, stretch: Stretch, rest: RowFilter) -> tuple[Tensor, Tensor]:
-    """Score all items of a stretch that the filter allows; return scores and rows in the stretch (B, n)."""
-    kernel = certificate.corpus.kernel
-    scores = kernel.score(certificate.query_parts, stretch.parts, 0, len(stretch))  # (B, n)
-    rest.hide(scores, stretch.first_row)
-    return scores, torch.arange(len(stretch), device=scores.device).expand_as(scores)
 
 
 def _second_pass_by_engine(
@@ -88,8 +71,6 @@ def _second_pass_by_engine(
     """Ask the engine for every item that reaches the k-th score of the first pass, and score those."""
     corpus, query_parts = certificate.corpus, certificate.query_parts
     scores, rows = first_pass.scores, first_pass.rows  # (B, K)
-    if not certificate.is_certifiable:
-        return BruteForce().find_rows(corpus, query_parts, scores.shape[1], row_filter)
     is_candidate = reaches(corpus, query_parts, certificate.thresholds(scores[:, -1]), rest)  # (B, N)
     candidates, is_real = pack(is_candidate)  # (B, C)
     if candidates.shape[1] > COMPLETE_SHARE * len(corpus):

@@ -7,7 +7,7 @@ import torch
 from torch import Tensor
 
 from railsearch.kernels.checks import check_candidates, check_k, check_scoring, not_finite
-from railsearch.kernels.contract import ItemRows, Nearest, PiecewiseRows, Roundoff
+from railsearch.kernels.contract import BestAbove, BestByComponent, ItemRows, Nearest, PiecewiseRows, Roundoff
 from railsearch.kernels.native.addresses import (
     FilterAddresses,
     ItemAddresses,
@@ -145,6 +145,95 @@ class NativeKernel:
     ) -> Nearest:
         """Return the n best rows of a table by dot product."""
         return scan(vectors, table, n, row_filter, bounds=bounds)
+
+    @timed(Stage.SCORING)
+    def top_k_above(
+        self,
+        query_parts: QueryParts,
+        item_parts: ItemParts,
+        k: int,
+        thresholds: Tensor,
+        row_filter: RowFilter | None = None,
+    ) -> BestAbove:
+        """Return the k best of the rows whose bound is at least the threshold (B,) of their query.
+
+        Component scores are computed once, for the bound and for the score; the gate is computed for rows that reach
+        the threshold. So this is never much slower than `top_k`.
+        """
+        if not self._can_read(query_parts, [item_parts]) or not can_read_queries(thresholds):
+            return self._torch.top_k_above(query_parts, item_parts, k, thresholds, row_filter)
+        self._check(query_parts, [item_parts])
+        check_k(k, len(item_parts))
+        num_queries, thresholds = len(query_parts), thresholds.contiguous()
+        assert thresholds.shape == (num_queries,)
+        found = BestAbove(
+            scores=torch.empty(num_queries, k),
+            rows=torch.empty(num_queries, k, dtype=torch.int64),
+            num_scored=torch.empty(num_queries, dtype=torch.int64),
+            best_skipped=torch.empty(num_queries),
+        )
+        queries, own = QueryAddresses(query_parts), ItemAddresses([item_parts])
+        own_filter = FilterAddresses(row_filter, num_queries, len(item_parts))
+        is_finite = library.top_k_above(
+            chosen_isa(),
+            torch.get_num_threads(),
+            self._forms.form_of(self.similarity),
+            queries.components,
+            queries.gate,
+            queries.count,
+            own.items,
+            own_filter.filter,
+            k,
+            thresholds.data_ptr(),
+            found.scores.data_ptr(),
+            found.rows.data_ptr(),
+            found.num_scored.data_ptr(),
+            found.best_skipped.data_ptr(),
+        )
+        if not is_finite:
+            raise not_finite()
+        found.rows.clamp_min_(0)
+        return found
+
+    def best_by_component(
+        self, query_parts: QueryParts, item_parts: ItemParts, n: int, m: int, row_filter: RowFilter | None = None
+    ) -> BestByComponent:
+        """Return the n best rows of each component pair, and the m rows with the best bounds.
+
+        All pairs are computed in one pass over the items, without a (B, N) matrix of bounds.
+        """
+        if not self._can_read(query_parts, [item_parts]):
+            return self._torch.best_by_component(query_parts, item_parts, n, m, row_filter)
+        self._check(query_parts, [item_parts])
+        num_queries, num_items = len(query_parts), len(item_parts)
+        num_pairs = self.similarity.num_query_components * self.similarity.num_item_components
+        by_pair, by_bound = (num_queries, num_pairs, min(n, num_items)), (num_queries, min(m, num_items))
+        found = BestByComponent(
+            rows=torch.empty(by_pair, dtype=torch.int64),
+            scores=torch.empty(by_pair),
+            bound_rows=torch.empty(by_bound, dtype=torch.int64),
+            bounds=torch.empty(by_bound),
+        )
+        queries, own = QueryAddresses(query_parts), ItemAddresses([item_parts])
+        own_filter = FilterAddresses(row_filter, num_queries, num_items)
+        is_finite = library.best_by_component(
+            chosen_isa(),
+            torch.get_num_threads(),
+            self._forms.form_of(self.similarity),
+            queries.components,
+            queries.count,
+            own.items,
+            own_filter.filter,
+            by_pair[2],
+            by_bound[1],
+            found.scores.data_ptr(),
+            found.rows.data_ptr(),
+            found.bounds.data_ptr(),
+            found.bound_rows.data_ptr(),
+        )
+        if not is_finite:
+            raise not_finite()
+        return found
 
     @property
     def _torch(self) -> TorchKernel:

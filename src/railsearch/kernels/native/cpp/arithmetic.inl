@@ -175,51 +175,67 @@ inline bool is_zero(Vector defects) {
     return lanes_at_least(defects, fill(0.0f)) == (uint64_t{1} << LANES) - 1;
 }
 
-bool mix(const Mixture& mixture, const QueryBlock& queries, const float* panel, const float* gate_panel,
-         float* scratch, float* scores) {
-    const int64_t num_pairs = mixture.num_pairs;
-    float* products = scratch;
-    float* hidden = products + queries.queries_per_chunk * num_pairs * WIDTH;
-    float* logits = hidden + tile_floats(mixture.hidden_dim, 1) * WIDTH;
-    const float* tiles = queries.tiles;
+bool mix_products(const Mixture& mixture, const float* query_gate, const float* gate_panel, const float* products,
+                  float* scratch, float* scores) {
+    float* logits = scratch + tile_floats(mixture.hidden_dim, 1) * WIDTH;
+    if (mixture.hidden_dim) pair_logits(mixture, products, scratch, logits);
+    return is_zero(mixed(mixture, query_gate, gate_panel, products, logits, scores, fill(0.0f)));
+}
+
+bool products(const Mixture& mixture, const float* tiles, int64_t num_queries, const float* panel, float* out,
+              float* bounds) {
+    component_scores(mixture, tiles, num_queries, panel, out);
     Vector defects = fill(0.0f);
-    for (int64_t first = 0; first < queries.num_queries; first += queries.queries_per_chunk) {
-        const int64_t left = queries.num_queries - first;
-        const int64_t count = left < queries.queries_per_chunk ? left : queries.queries_per_chunk;
-        component_scores(mixture, tiles, count, panel, products);
-        for (int64_t q = 0; q < count; ++q) {
-            const float* own = products + q * num_pairs * WIDTH;
-            if (mixture.hidden_dim) pair_logits(mixture, own, hidden, logits);
-            const float* query_gate = queries.gate == nullptr ? nullptr : queries.gate + (first + q) * num_pairs;
-            defects = mixed(mixture, query_gate, gate_panel, own, logits, scores + (first + q) * WIDTH, defects);
+    for (int64_t q = 0; q < num_queries; ++q) {
+        const float* own = out + q * mixture.num_pairs * WIDTH;
+        for (int v = 0; v < VECTORS; ++v) {
+            Vector best = fill(-__builtin_inff());
+            for (int64_t p = 0; p < mixture.num_pairs; ++p) {
+                const Vector product = load(own + p * WIDTH + v * LANES);
+                defects = fused(product, fill(0.0f), defects);
+                best = larger(best, product);
+            }
+            store(bounds + q * WIDTH + v * LANES, add(best, fill(0.0f)));
         }
-        tiles += tile_floats(queries.queries_per_chunk * mixture.num_query_components, mixture.dim);
     }
     return is_zero(defects);
 }
 
-bool bound(const Mixture& mixture, const QueryBlock& queries, const float* panel, float* scratch, float* scores) {
+// Call use(first query, count, tiles) for every chunk of the queries.
+template <typename Use>
+inline bool for_each_chunk(const Mixture& mixture, const QueryBlock& queries, Use use) {
     const float* tiles = queries.tiles;
-    Vector defects = fill(0.0f);
+    bool is_finite = true;
     for (int64_t first = 0; first < queries.num_queries; first += queries.queries_per_chunk) {
         const int64_t left = queries.num_queries - first;
-        const int64_t count = left < queries.queries_per_chunk ? left : queries.queries_per_chunk;
-        component_scores(mixture, tiles, count, panel, scratch);
-        for (int64_t q = 0; q < count; ++q) {
-            const float* own = scratch + q * mixture.num_pairs * WIDTH;
-            for (int v = 0; v < VECTORS; ++v) {
-                Vector best = fill(-__builtin_inff());
-                for (int64_t p = 0; p < mixture.num_pairs; ++p) {
-                    const Vector product = load(own + p * WIDTH + v * LANES);
-                    defects = fused(product, fill(0.0f), defects);
-                    best = larger(best, product);
-                }
-                store(scores + (first + q) * WIDTH + v * LANES, add(best, fill(0.0f)));
-            }
-        }
+        if (!use(first, left < queries.queries_per_chunk ? left : queries.queries_per_chunk, tiles)) is_finite = false;
         tiles += tile_floats(queries.queries_per_chunk * mixture.num_query_components, mixture.dim);
     }
-    return is_zero(defects);
+    return is_finite;
+}
+
+bool mix(const Mixture& mixture, const QueryBlock& queries, const float* panel, const float* gate_panel,
+         float* scratch, float* scores) {
+    const int64_t num_pairs = mixture.num_pairs;
+    float* hidden = scratch + queries.queries_per_chunk * num_pairs * WIDTH;
+    return for_each_chunk(mixture, queries, [&](int64_t first, int64_t count, const float* tiles) {
+        component_scores(mixture, tiles, count, panel, scratch);
+        bool is_finite = true;
+        for (int64_t q = 0; q < count; ++q) {
+            const float* query_gate = queries.gate == nullptr ? nullptr : queries.gate + (first + q) * num_pairs;
+            if (!mix_products(mixture, query_gate, gate_panel, scratch + q * num_pairs * WIDTH, hidden,
+                              scores + (first + q) * WIDTH)) {
+                is_finite = false;
+            }
+        }
+        return is_finite;
+    });
+}
+
+bool bound(const Mixture& mixture, const QueryBlock& queries, const float* panel, float* scratch, float* scores) {
+    return for_each_chunk(mixture, queries, [&](int64_t first, int64_t count, const float* tiles) {
+        return products(mixture, tiles, count, panel, scratch, scores + first * WIDTH);
+    });
 }
 
 bool dot(const float* tiles, int64_t num_rows, int64_t dim, const float* panel, float* scores) {
@@ -317,9 +333,10 @@ namespace railsearch {
 namespace {
 
 constexpr Operations make_operations(const char* name) {
-    return {name,      WIDTH, pack,          mix,            bound,
-            dot,       dot_above, reach,     train_forward,  train_backward,
-            training_scratch_size,           for_each<exponential>, for_each<silu>};
+    return {name,      WIDTH,     pack,      mix,            bound,
+            products,  mix_products,         dot,            dot_above,
+            reach,     train_forward,        train_backward, training_scratch_size,
+            for_each<exponential>,           for_each<silu>};
 }
 
 }  // namespace

@@ -39,6 +39,20 @@ public:
         }
     }
 
+    // What a score of a list must exceed to be worth taking.
+    const float* threshold(int64_t list, int slot) const {
+        return threads_[static_cast<size_t>(slot)]->thresholds.data() + list;
+    }
+
+    // Take one score of a list.
+    void take_one(int64_t list, float score, int64_t row, int slot) {
+        Own& own = *threads_[static_cast<size_t>(slot)];
+        Best& best = own.best[static_cast<size_t>(list)];
+        if (!(score > best.threshold())) return;
+        best.add(score + 0.0f, static_cast<uint32_t>(row));
+        own.thresholds[static_cast<size_t>(list)] = best.threshold();
+    }
+
     // Write the k best of each list, best first.
     void write(const Context& context, int num_threads, float* scores, int64_t* rows) {
         Pool::instance().run(
@@ -83,7 +97,7 @@ private:
             Best& best = own.best[list];
             for (; mask != 0; mask &= mask - 1) {
                 const int lane = __builtin_ctzll(mask);
-                const float score = scores[i * width_ + lane];
+                const float score = scores[i * width_ + lane] + 0.0f;  // -0 becomes 0
                 if (!(score > best.threshold())) continue;
                 if (!is_open && filter.hides(first_query + (first + i) / group, row + lane)) continue;
                 best.add(score, static_cast<uint32_t>(row + lane));

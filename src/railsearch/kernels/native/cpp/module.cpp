@@ -46,7 +46,7 @@ Context context_of(const std::string& isa, int num_threads) { return {chosen(isa
 NB_MODULE(_railsearch_native, m) {
     using namespace railsearch;
 
-    m.attr("INTERFACE") = 1;  // library.py asks for this number; raise both if a signature changes
+    m.attr("INTERFACE") = 2;  // library.py asks for this number; raise both if a signature changes
 
     nb::class_<Form>(m, "Form").def(
         "__init__",
@@ -103,6 +103,26 @@ NB_MODULE(_railsearch_native, m) {
         const nb::gil_scoped_release unlocked;
         return top_k(context, form, {at<const float>(components), at<const float>(gate), num_queries}, items, filter, k,
                      at<float>(scores), at<int64_t>(rows));
+    });
+
+    m.def("top_k_above", [](const std::string& isa, int num_threads, const Form& form, uintptr_t components,
+                            uintptr_t gate, int64_t num_queries, const Items& items, const Filter& filter, int64_t k,
+                            uintptr_t thresholds, uintptr_t scores, uintptr_t rows, uintptr_t num_scored,
+                            uintptr_t best_skipped) {
+        const Context context = context_of(isa, num_threads);
+        const nb::gil_scoped_release unlocked;
+        return top_k_above(context, form, {at<const float>(components), at<const float>(gate), num_queries}, items,
+                           filter, k, at<const float>(thresholds),
+                           {at<float>(scores), at<int64_t>(rows), at<int64_t>(num_scored), at<float>(best_skipped)});
+    });
+
+    m.def("best_by_component", [](const std::string& isa, int num_threads, const Form& form, uintptr_t components,
+                                  int64_t num_queries, const Items& items, const Filter& filter, int64_t n, int64_t m,
+                                  uintptr_t scores, uintptr_t rows, uintptr_t bounds, uintptr_t bound_rows) {
+        const Context context = context_of(isa, num_threads);
+        const nb::gil_scoped_release unlocked;
+        return best_by_component(context, form, {at<const float>(components), nullptr, num_queries}, items, filter, n, m,
+                                 {at<float>(scores), at<int64_t>(rows), at<float>(bounds), at<int64_t>(bound_rows)});
     });
 
     m.def("score_candidates", [](const std::string& isa, int num_threads, const Form& form, uintptr_t components,

@@ -92,6 +92,15 @@ struct Operations {
     // The best component score [num_queries][width] of each item.
     bool (*bound)(const Mixture& mixture, const QueryBlock& queries, const float* panel, float* scratch, float* scores);
 
+    // Component scores [num_queries][num_pairs][width] of queries in tiles (one chunk), and of each item the best one,
+    // [num_queries][width]. Return false if any is not finite.
+    bool (*products)(const Mixture& mixture, const float* tiles, int64_t num_queries, const float* panel,
+                     float* products, float* bounds);
+
+    // Scores [width] of one query from its component scores [num_pairs][width]. Return false if any is not finite.
+    bool (*mix_products)(const Mixture& mixture, const float* query_gate, const float* gate_panel,
+                         const float* products, float* scratch, float* scores);
+
     // Dot products [num_rows][width] of rows in tiles with the items of a panel.
     bool (*dot)(const float* tiles, int64_t num_rows, int64_t dim, const float* panel, float* scores);
 

@@ -97,6 +97,18 @@ bool Filter::allows_any(int64_t first, int64_t count) const {
     return is_allowed_ == nullptr || std::find(is_allowed_ + first, is_allowed_ + first + count, true) != is_allowed_ + first + count;
 }
 
+uint64_t Filter::hidden(int64_t query, int64_t first, int count) const {
+    uint64_t found = 0;
+    if (is_allowed_ != nullptr) {
+        for (int i = 0; i < count; ++i) found |= static_cast<uint64_t>(!is_allowed_[first + i]) << i;
+    }
+    if (rows_.empty()) return found;
+    const auto end = rows_.begin() + starts_[static_cast<size_t>(query) + 1];
+    auto at = std::lower_bound(rows_.begin() + starts_[static_cast<size_t>(query)], end, first);
+    for (; at != end && *at < first + count; ++at) found |= uint64_t{1} << (*at - first);
+    return found;
+}
+
 bool Filter::hides(int64_t query, int64_t row) const {
     if (is_allowed_ != nullptr && !is_allowed_[row]) return true;
     if (rows_.empty()) return false;

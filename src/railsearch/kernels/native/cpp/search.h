@@ -81,6 +81,8 @@ public:
     // Whether any of `count` rows from `first` on is allowed.
     bool allows_any(int64_t first, int64_t count) const;
     bool hides(int64_t query, int64_t row) const;
+    // One bit for each of `count` rows from `first` on: whether it is hidden from the query.
+    uint64_t hidden(int64_t query, int64_t first, int count) const;
     bool is_empty() const { return is_allowed_ == nullptr && rows_.empty(); }
 
 private:
@@ -108,6 +110,30 @@ bool top_k(const Context&, const Form&, const Queries&, const Items&, const Filt
 // scores (B, C) of each query with its own rows (B, C); minus infinity for a negative row.
 bool score_candidates(const Context&, const Form&, const Queries&, const Items&, const int64_t* rows, int64_t width,
                       float* out);
+
+// What `top_k_above` writes for each query.
+struct Above {
+    float* scores;         // (B, k) best first, minus infinity if there are no more
+    int64_t* rows;         // (B, k), -1 if there are no more
+    int64_t* num_scored;   // (B,)
+    float* best_skipped;   // (B,) the best bound of a row that was not scored; minus infinity if there is none
+};
+
+// The k best of those rows whose best component score reaches their query's threshold (B,); the others are not scored.
+bool top_k_above(const Context&, const Form&, const Queries&, const Items&, const Filter&, int64_t k,
+                 const float* thresholds, const Above& out);
+
+// What `best_by_component` writes; minus infinity and row -1 if there are no more.
+struct ByComponent {
+    float* scores;        // (B, P, n) of each component pair, best first
+    int64_t* rows;        // (B, P, n)
+    float* bounds;        // (B, m) the best component scores of items, best first
+    int64_t* bound_rows;  // (B, m)
+};
+
+// The n best rows of each component pair, and the m rows with the best component scores of any pair.
+bool best_by_component(const Context&, const Form&, const Queries&, const Items&, const Filter&, int64_t n, int64_t m,
+                       const ByComponent& out);
 
 // The n best rows by dot product for each of num_vectors vectors, `group` of them for each query: out (V, n). If
 // `bounds` (num_vectors / group, N) is given, raise each to the best product of any vector of its query, `stride`

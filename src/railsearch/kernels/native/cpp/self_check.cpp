@@ -106,6 +106,23 @@ std::vector<char> results(const Operations& operations, Number number, int64_t d
     append(found, best_rows);
     score_candidates(context, form, queries, items, best_rows.data(), K, best.data());
     append(found, best);
+    std::vector<float> thresholds(NUM_QUERIES), skipped(NUM_QUERIES);
+    for (size_t q = 0; q < thresholds.size(); ++q) thresholds[q] = static_cast<float>(q);
+    std::vector<int64_t> num_scored(NUM_QUERIES);
+    top_k_above(context, form, queries, items, filter, K, thresholds.data(),
+                {best.data(), best_rows.data(), num_scored.data(), skipped.data()});
+    append(found, best);
+    append(found, best_rows);
+    append(found, num_scored);
+    append(found, skipped);
+    std::vector<float> by_pair(NUM_QUERIES * PAIRS * K);
+    std::vector<int64_t> pair_rows(NUM_QUERIES * PAIRS * K);
+    best_by_component(context, form, queries, items, filter, K, K,
+                      {by_pair.data(), pair_rows.data(), best.data(), best_rows.data()});
+    append(found, by_pair);
+    append(found, pair_rows);
+    append(found, best);
+    append(found, best_rows);
     const int64_t num_vectors = NUM_QUERIES * NUM_QUERY_COMPONENTS;
     std::vector<float> nearest(static_cast<size_t>(num_vectors * K));
     std::vector<int64_t> nearest_rows(static_cast<size_t>(num_vectors * K));
