@@ -146,6 +146,7 @@ def test_another_kernel_takes_the_place_of_torch(
     strategy: Strategy, used: set[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     similarity, items, queries = make_world("random", 800, seed=3)
+    monkeypatch.setattr("railsearch.index.corpus.choose_kernel", TorchKernel)
     expected = Index.build(similarity, items).search(queries, 5, strategy)
     calls: Counter[str] = Counter()
 
