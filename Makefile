@@ -66,7 +66,7 @@ wheel: $(READY)
 	    --config-settings cmake.define.RAILSEARCH_NATIVE=ON .
 	$(PYTHON) -m venv $(TRIED)
 	PATH=$(abspath $(TRIED))/bin $(TRIED)/bin/pip install --quiet --disable-pip-version-check \
-	    --constraint constraints.txt dist/*.whl pytest pytest-randomly pytest-xdist hypothesis
+	    --constraint constraints.txt "$$(echo dist/*.whl)[faiss,text]" pytest pytest-randomly hypothesis
 	PATH=$(abspath $(TRIED))/bin $(TRIED)/bin/python tools/check_wheel.py tests
 
 format: $(READY)

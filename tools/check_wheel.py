@@ -2,8 +2,8 @@
 
 python tools/check_wheel.py tests
 
-Run it with the Python of an environment that has the wheel, pytest, pytest-randomly and hypothesis. The sources beside
-the tests are not used.
+Run it with the Python of an environment that has the wheel with its extras faiss and text, pytest, pytest-randomly and
+hypothesis. The sources beside the tests are not used.
 """
 
 import shutil

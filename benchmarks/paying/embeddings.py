@@ -17,8 +17,8 @@ from railsearch.foundation.metrics import summarize
 from railsearch.similarity import Similarity
 from railsearch.training import FitReport
 
-MODELS = ("frozen", "tuned", "mixture", "widened")
-"""A widened mixture continues the tuned score; its seconds are those of both trainings."""
+MODELS = ("frozen", "tuned", "tuned twice", "mixture", "widened")
+"""A widened mixture continues the tuned score. Tuned twice is the tuned score with the same second training."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -103,7 +103,8 @@ def build(model: str, dim: int, settings: Settings) -> Similarity:
 
 def fit(part: Part, model: str, settings: Settings) -> dict[str, Any]:
     """Train one model and rank the right items of the test queries."""
-    similarity = build("tuned" if model == "widened" else model, part.queries.shape[1], settings)
+    is_second = model in {"tuned twice", "widened"}
+    similarity = build("tuned" if is_second else model, part.queries.shape[1], settings)
     started = time.perf_counter()
     found: dict[str, Any] = {}
     if model != "frozen":
@@ -113,6 +114,7 @@ def fit(part: Part, model: str, settings: Settings) -> dict[str, Any]:
             similarity = widen(
                 similarity, num_query_components=num_query, num_item_components=num_item, seed=settings.seed
             )
+        if is_second:
             report = train(similarity, part, settings)
         found = {
             "best_epoch": report.best_epoch,
