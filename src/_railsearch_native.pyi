@@ -118,6 +118,29 @@ def scan(
     stride: int,
     /,
 ) -> None: ...
+def select_best(
+    isa: str,
+    num_threads: int,
+    scores: int,
+    ties: int,
+    count: int,
+    width: int,
+    k: int,
+    best: int,
+    columns: int,
+    /,
+) -> None: ...
+def unite(
+    isa: str,
+    num_threads: int,
+    rows: int,
+    count: int,
+    width: int,
+    united: int,
+    is_real: int,
+    counts: int,
+    /,
+) -> None: ...
 
 class TrainingStep:
     def __init__(

@@ -74,8 +74,11 @@ def as_embeddings(values: ArrayLike, *, name: str, shape: tuple[int, ...]) -> Te
     if not tensor.is_floating_point():
         raise InvalidInputError(f"{name} holds {tensor.dtype} values; give floating-point embeddings.")
     check_rows(tensor, name=name, shape=shape)
-    check_finite(tensor, name=name)
-    if tensor.numel() and float(torch.stack(torch.aminmax(tensor)).abs().max()) > LARGEST_VALUE:
+    if not tensor.numel():
+        return tensor
+    least, greatest = torch.aminmax(tensor)
+    if not (float(least) >= -LARGEST_VALUE and float(greatest) <= LARGEST_VALUE):  # also if one of them is NaN
+        check_finite(tensor, name=name)
         row = int(tensor.flatten(1).abs().amax(dim=1).argmax())
         raise InvalidInputError(
             f"{name} has values as large as {float(tensor[row].abs().max()):g}, in row {row}; scale embeddings "

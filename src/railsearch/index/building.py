@@ -217,9 +217,9 @@ class SegmentBuilder:
 def check_not_lost(embeddings: Tensor, components: Tensor, *, name: str) -> None:
     """Refuse embeddings that are so small that all their components underflow to zero: every score would be a tie."""
     largest = torch.linalg.vector_norm(embeddings.flatten(1), ord=torch.inf, dim=1)  # (n,)
-    is_tiny = (largest > 0) & (largest < SMALLEST_FACTOR)  # (n,)
-    if not bool(is_tiny.any()):
+    if not len(largest) or float(largest.min()) >= SMALLEST_FACTOR:
         return
+    is_tiny = (largest > 0) & (largest < SMALLEST_FACTOR)  # (n,)
     is_lost = is_tiny & (components == 0).flatten(1).all(dim=1).to(is_tiny.device)  # (n,)
     if bool(is_lost.any()):
         raise InvalidInputError(

@@ -10,7 +10,7 @@ from torch import Tensor
 from railsearch.foundation.errors import InvalidInputError
 from railsearch.index.corpus import Corpus, Stretch
 from railsearch.index.segment import lengths
-from railsearch.kernels import Roundoff, RowFilter, Stage, timed
+from railsearch.kernels import RowFilter, Stage, timed
 from railsearch.similarity import QueryParts, Similarity
 
 STORAGE_ROUNDOFF = {torch.float16: 3 * 2.0**-11, torch.bfloat16: 3 * 2.0**-8}
@@ -35,20 +35,26 @@ class Certificate:
     def start(cls, corpus: Corpus, query_parts: QueryParts) -> "Certificate":
         """Return the certificate of a search that has skipped no item yet; refuse queries whose scores underflow."""
         roundoff = corpus.kernel.roundoff
-        longest_query = lengths(query_parts.components).amax(dim=1) / corpus.similarity.temperature  # (B,) fp64
         longest_item = max(segment.longest for segment in corpus.segments)
-        largest = longest_query * longest_item  # (B,) fp64
-        underflow = roundoff.underflow * (1 + longest_query + longest_item)  # (B,) of one operation or operand
-        if corpus.similarity.is_certifiable:
-            _check_underflow(longest_query, longest_item, largest * roundoff.relative, underflow)
-        slack = _slack(corpus.similarity, roundoff, largest, underflow)  # (B,)
-        slack = slack + _storage_slack(corpus, largest, longest_query)  # (B,)
+        longest = lengths(query_parts.components).amax(dim=1)  # (B,) fp64
+        slack, largest = [], []  # of a batch of queries: plain numbers are faster than small tensors
+        for length in longest.tolist():
+            longest_query = length / corpus.similarity.temperature
+            largest_score = longest_query * longest_item
+            rounding = largest_score * roundoff.relative
+            underflow = roundoff.underflow * (1 + longest_query + longest_item)  # of one operation or operand
+            if corpus.similarity.is_certifiable:
+                _check_underflow(longest_query, longest_item, rounding, underflow)
+            slack.append(
+                _slack(corpus.similarity, rounding, underflow) + _storage_slack(corpus, largest_score, longest_query)
+            )
+            largest.append(largest_score)
         like = query_parts.components
         return cls(
             corpus=corpus,
             query_parts=query_parts,
-            slack=slack.to(like.dtype),
-            largest_score=largest.to(like.dtype),
+            slack=torch.tensor(slack, dtype=like.dtype, device=like.device),
+            largest_score=torch.tensor(largest, dtype=like.dtype, device=like.device),
             ceiling=like.new_full((len(like),), -torch.inf),
         )
 
@@ -137,8 +143,8 @@ def as_float32(ceiling: Tensor, kth_scores: Tensor) -> Tensor:
     return torch.where(ceiling > kth_scores, above, rounded)
 
 
-def _slack(similarity: Similarity, roundoff: Roundoff, largest: Tensor, underflow: Tensor) -> Tensor:
-    """Return how far rounding can lift a score above its bound (B,).
+def _slack(similarity: Similarity, rounding: float, underflow: float) -> float:
+    """Return how far rounding can lift a score of a query above its bound.
 
     Bound and score come from the same components in different orders. A dot product of d terms is off by at most d
     roundings of the product of the two lengths, on either side. The mixture adds the roundings of P weights, which
@@ -146,24 +152,24 @@ def _slack(similarity: Similarity, roundoff: Roundoff, largest: Tensor, underflo
     """
     num_pairs = similarity.num_query_components * similarity.num_item_components
     num_roundings = 2 * similarity.component_dim + 4 * num_pairs + 16
-    return num_roundings * (largest * roundoff.relative + underflow)
+    return num_roundings * (rounding + underflow)
 
 
-def _storage_slack(corpus: Corpus, largest: Tensor, longest_query: Tensor) -> Tensor:
-    """Return how far a dot product is off (B,) because item components are stored in a lower precision."""
+def _storage_slack(corpus: Corpus, largest_score: float, longest_query: float) -> float:
+    """Return how far a dot product is off because item components are stored in a lower precision."""
     dtype = corpus.segments[0].parts.components.dtype
     if dtype not in STORAGE_ROUNDOFF:
-        return torch.zeros_like(largest)
+        return 0.0
     smallest = torch.finfo(dtype).smallest_normal * torch.finfo(dtype).eps  # the distance of values near zero
-    return largest * STORAGE_ROUNDOFF[dtype] + longest_query * (smallest * math.sqrt(corpus.similarity.component_dim))
+    of_zeros = longest_query * (smallest * math.sqrt(corpus.similarity.component_dim))
+    return largest_score * STORAGE_ROUNDOFF[dtype] + of_zeros
 
 
-def _check_underflow(longest_query: Tensor, longest_item: float, rounding: Tensor, underflow: Tensor) -> None:
-    """Refuse queries whose scores are so small that underflow, not rounding, decides their order."""
-    is_lost = (longest_query > 0) & (longest_item > 0) & (rounding < underflow)  # (B,)
-    if bool(is_lost.any()):
+def _check_underflow(longest_query: float, longest_item: float, rounding: float, underflow: float) -> None:
+    """Refuse a query whose scores are so small that underflow, not rounding, decides their order."""
+    if longest_query > 0 and longest_item > 0 and rounding < underflow:
         raise InvalidInputError(
-            f"the components of a query are no longer than {float(longest_query[is_lost][0]):.2g} (divided by the "
+            f"the components of a query are no longer than {longest_query:.2g} (divided by the "
             f"temperature) and those of the items no longer than {longest_item:.2g}, so that their products underflow "
             "in fp32; scale the embeddings up, to a length near 1."
         )

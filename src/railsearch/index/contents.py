@@ -10,7 +10,7 @@ from railsearch.foundation.errors import IndexFolderError, InvalidInputError, St
 from railsearch.foundation.inputs import ArrayLike, ArrowTable, check_count
 from railsearch.foundation.progress import counting
 from railsearch.foundation.results import ItemBatch, ItemBatches
-from railsearch.index.building import Items, SegmentBuilder, prepare_similarity
+from railsearch.index.building import Items, SegmentBuilder, one_query, prepare_similarity
 from railsearch.index.changes import Keep, compacted, with_added, without_ids, without_items
 from railsearch.index.corpus import Corpus, Precision
 from railsearch.index.engines import Engine, ensure_available
@@ -22,7 +22,7 @@ from railsearch.index.storage import Snapshot, Store
 from railsearch.index.storage.creating import creating, new_index
 from railsearch.index.storage.table_listing import summarise_tables
 from railsearch.kernels import KernelName
-from railsearch.similarity import Similarity, check_similarity, fingerprint
+from railsearch.similarity import QueryParts, Similarity, check_similarity, fingerprint
 
 
 class Contents:
@@ -52,6 +52,7 @@ class Contents:
         self._changing = threading.RLock()
         self._copying = threading.Lock()
         self._public_similarity: Similarity | None = None
+        self._query_form: tuple[Similarity, QueryParts] | None = None
 
     @classmethod
     def build(
@@ -135,6 +136,14 @@ class Contents:
             if self._public_similarity is None:
                 self._public_similarity = copy.deepcopy(self.corpus.similarity)
             return self._public_similarity
+
+    @property
+    def query_form(self) -> QueryParts:
+        """Parts of one query, which show the shapes and types of query parts; computed once."""
+        similarity = self.corpus.similarity
+        if self._query_form is None or self._query_form[0] is not similarity:
+            self._query_form = (similarity, one_query(similarity))
+        return self._query_form[1]
 
     @property
     def fingerprint(self) -> str:

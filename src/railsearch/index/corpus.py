@@ -64,6 +64,8 @@ class Corpus:
     rows: Tensor  # (M,) the row of each of them
     places: Tensor | None
     """The place of each row (N,) in the order of ids, which decides ties; None if rows have that order."""
+    like: Tensor
+    """An empty tensor with the precision and device of scores."""
 
     @classmethod
     def build(
@@ -89,6 +91,7 @@ class Corpus:
             places[rows] = torch.arange(len(rows), device=rows.device)
         with use_kernel(kernel):
             chosen = choose_kernel(similarity, segments[0].parts.components.device)
+        weights = next(iter(similarity.parameters()), None)
         return cls(
             similarity=similarity,
             segments=tuple(segments),
@@ -100,6 +103,7 @@ class Corpus:
             ids=ids,
             rows=rows,
             places=places,
+            like=segments[0].sums[:0] if weights is None else weights.detach().flatten()[:0],
         )
 
     def with_segments(self, segments: Sequence[Segment], similarity: Similarity | None = None) -> "Corpus":
@@ -133,12 +137,6 @@ class Corpus:
     def pieces(self) -> list[ItemParts]:
         """The parts of all rows where they lie: one piece for each segment."""
         return [segment.parts for segment in self.segments]
-
-    @property
-    def like(self) -> Tensor:
-        """An empty tensor with the precision and device of scores."""
-        weights = next(iter(self.similarity.parameters()), None)
-        return self.segments[0].sums[:0] if weights is None else weights.detach().flatten()[:0]
 
     @property
     def row_filter(self) -> RowFilter | None:

@@ -8,7 +8,7 @@ from torch import Tensor
 from railsearch.foundation.errors import InvalidInputError
 from railsearch.index.corpus import Corpus
 from railsearch.index.engines import NO_ROW, Engine, Nearest
-from railsearch.kernels import RowFilter, Stage, pack, select_best, timed
+from railsearch.kernels import RowFilter, Stage, select_best, timed
 from railsearch.similarity import QueryParts
 
 
@@ -130,22 +130,6 @@ def reaches(corpus: Corpus, query_parts: QueryParts, thresholds: Tensor, row_fil
 def _check_limit(engine: Engine, n: int) -> None:
     if engine.max_n is not None and engine.max_n < n:
         raise InvalidInputError(f"{engine.key} returns at most {engine.max_n} rows but {n} are needed; ask for fewer.")
-
-
-@timed(Stage.FIRST_STAGE)
-def unite(lists: list[Tensor], num_rows: int) -> tuple[Tensor, Tensor]:
-    """Return the rows (B, C) that are in any of the lists (B, n), ascending, each once, and which of them are real.
-
-    >>> rows, is_real = unite([torch.tensor([[4, 2], [1, -1]]), torch.tensor([[2], [1]])], num_rows=5)
-    >>> rows.tolist(), is_real.tolist()
-    ([[2, 4], [1, 0]], [[True, True], [True, False]])
-    """
-    rows = torch.cat(lists, dim=1)  # (B, n)
-    ordered = torch.where(rows == NO_ROW, num_rows, rows).sort(dim=1).values  # (B, n)
-    is_new = ordered < num_rows  # (B, n)
-    is_new[:, 1:] &= ordered[:, 1:] != ordered[:, :-1]
-    columns, is_real = pack(is_new)  # (B, C)
-    return ordered.gather(1, columns).masked_fill(~is_real, 0), is_real
 
 
 def _shifted(found: Nearest, first_row: int) -> Nearest:

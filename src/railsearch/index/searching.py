@@ -8,7 +8,7 @@ from torch import Tensor
 from railsearch.foundation.errors import InvalidInputError, NotEnoughItemsError
 from railsearch.foundation.inputs import ArrayLike, as_embeddings, as_tensor, as_user_ids, check_count, check_positive
 from railsearch.foundation.results import NO_ITEM, Explanation, SearchResult
-from railsearch.index.building import check_not_lost, check_parts, one_query
+from railsearch.index.building import check_not_lost, check_parts
 from railsearch.index.certificate import as_float32
 from railsearch.index.contents import Contents
 from railsearch.index.corpus import Corpus
@@ -47,12 +47,13 @@ def search(
     if strategy is None:
         tuned = contents.tuned_strategy(k)
         strategy = BruteForce() if tuned is None else parse_strategy(tuned)
-    if isinstance(strategy, type) or not isinstance(strategy, Strategy):
+    # isinstance with a Protocol would cost as much as the search of a small index.
+    if isinstance(strategy, type) or not callable(getattr(strategy, "find_rows", None)):
         raise InvalidInputError(f"strategy is {strategy!r}; give a strategy such as BruteForce().")
     if isinstance(queries, QueryParts):
         if user_ids is not None:
             raise InvalidInputError("user_ids was given with ready parts; give them to query_parts instead.")
-        check_parts(queries, one_query(corpus.similarity), name="query", models=contents.models)
+        check_parts(queries, contents.query_form, name="query", models=contents.models)
     else:
         queries = as_embeddings(queries, name="queries", shape=corpus.similarity.query_shape)
     users = None if user_ids is None else as_user_ids(user_ids, count=len(queries))
@@ -140,8 +141,8 @@ def _query_parts(corpus: Corpus, queries: Tensor | QueryParts, user_ids: Tensor 
 
 
 def _result(corpus: Corpus, batches: list[Found]) -> SearchResult:
-    scores = torch.cat([found.scores for found in batches])  # (B, K)
-    rows = torch.cat([found.rows for found in batches])  # (B, K)
+    found = batches[0] if len(batches) == 1 else _joined(batches)
+    scores = found.scores  # (B, K)
 
     def lookup(ids: Tensor) -> "DataFrame":
         frame = corpus.frame  # read from disk now, unless it was read before
@@ -150,10 +151,19 @@ def _result(corpus: Corpus, batches: list[Found]) -> SearchResult:
 
     # Scores are finite, so minus infinity appears only where exclude and allow left no item.
     return SearchResult(
-        ids=corpus.row_ids[rows].masked_fill(scores == -torch.inf, NO_ITEM),
+        ids=corpus.row_ids[found.rows].masked_fill_(scores == -torch.inf, NO_ITEM),
         scores=scores.to(torch.float32),
-        ceiling=as_float32(torch.cat([found.ceiling for found in batches]), scores[:, -1]),
-        num_scored=torch.cat([found.num_scored for found in batches]),
+        ceiling=as_float32(found.ceiling, scores[:, -1]),
+        num_scored=found.num_scored,
         lookup=lookup if corpus.has_metadata else None,
         has_keys=corpus.has_keys,
+    )
+
+
+def _joined(batches: list[Found]) -> Found:
+    return Found(
+        rows=torch.cat([found.rows for found in batches]),
+        scores=torch.cat([found.scores for found in batches]),
+        ceiling=torch.cat([found.ceiling for found in batches]),
+        num_scored=torch.cat([found.num_scored for found in batches]),
     )

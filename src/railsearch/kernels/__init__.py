@@ -12,9 +12,10 @@ from railsearch.kernels.contract import (
     Roundoff,
     Scan,
 )
+from railsearch.kernels.lists import select_best, unite
 from railsearch.kernels.ranks import best_ranks, ranks_among, target_ranks
 from railsearch.kernels.row_filter import RowFilter
-from railsearch.kernels.selection import RunningBest, pack, select_best
+from railsearch.kernels.selection import RunningBest, pack
 from railsearch.kernels.sides import compute_item_parts, compute_query_parts
 from railsearch.kernels.stages import Stage, now, stopwatch, timed
 from railsearch.kernels.torch_kernel import TorchKernel
@@ -50,6 +51,7 @@ __all__ = [
     "target_ranks",
     "timed",
     "training_scores",
+    "unite",
     "use_kernel",
     "values_per_training_pair",
 ]

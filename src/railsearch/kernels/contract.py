@@ -3,7 +3,6 @@
 A kernel is bound to one similarity. Kernels differ in speed only: each returns the same answers, up to its roundoff.
 """
 
-from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Protocol, runtime_checkable
 
@@ -57,22 +56,16 @@ class Roundoff:
 
 
 class ItemRows(Protocol):
-    """Item parts that can be read row by row."""
+    """Item parts that can be read row by row.
+
+    Items that lie in several pieces, one after the other, may also have a property `pieces`: the ItemParts in the
+    order of rows. A kernel can then read them where they lie.
+    """
 
     def __len__(self) -> int: ...
 
     def __getitem__(self, rows: Tensor) -> ItemParts:
         """Return the parts of rows (B, C): components (B, C, Px, d) and gate (B, C, P)."""
-        ...
-
-
-@runtime_checkable
-class PiecewiseRows(Protocol):
-    """Item parts that lie in several pieces, one after the other, and can be read where they lie."""
-
-    @property
-    def pieces(self) -> Sequence[ItemParts]:
-        """The pieces, in the order of rows."""
         ...
 
 

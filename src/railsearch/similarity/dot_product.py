@@ -93,7 +93,7 @@ class DotProduct(nn.Module):
         return self.score(self.query_parts(queries), self.item_parts(items))  # (B, N)
 
     def _model(self) -> str | None:
-        return remembered_fingerprint(self, self.kind, self.config)
+        return remembered_fingerprint(self, self.kind, lambda: self.config)
 
     def _component(self, embeddings: Tensor) -> Tensor:
         scaled = F.normalize(embeddings, dim=-1, eps=self.epsilon) if self.is_cosine else embeddings

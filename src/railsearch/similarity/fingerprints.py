@@ -3,7 +3,7 @@
 import hashlib
 import json
 import weakref
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 
 import torch
 import xxhash
@@ -24,7 +24,9 @@ def compute_fingerprint(kind: str, config: dict[str, ConfigValue], tensors: dict
     return digest.hexdigest()
 
 
-def remembered_fingerprint(module: nn.Module, kind: str, config: dict[str, ConfigValue]) -> str | None:
+def remembered_fingerprint(
+    module: nn.Module, kind: str, get_config: Callable[[], dict[str, ConfigValue]]
+) -> str | None:
     """Return the fingerprint of a module, which marks all parts that it computes.
 
     The sha256 is computed again only if a checksum of all weights has changed. The checksum is of their content:
@@ -35,6 +37,7 @@ def remembered_fingerprint(module: nn.Module, kind: str, config: dict[str, Confi
     tensors = module.state_dict()
     if any(tensor.is_meta for tensor in tensors.values()):
         return None
+    config = get_config()
     digest = xxhash.xxh3_128()
     for content in _contents(tensors):
         digest.update(content)

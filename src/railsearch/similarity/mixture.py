@@ -329,7 +329,7 @@ class MixtureOfLogits(nn.Module):
 
     def _model(self) -> str | None:
         """Return the fingerprint for parts; in training mode a mark that no index accepts."""
-        return IN_TRAINING if self.training else remembered_fingerprint(self, self.kind, self.config)
+        return IN_TRAINING if self.training else remembered_fingerprint(self, self.kind, lambda: self.config)
 
     def _normalize(self, components: Tensor) -> Tensor:
         return F.normalize(components, dim=-1, eps=self.epsilon) if self.normalizes else components

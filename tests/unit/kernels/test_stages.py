@@ -91,5 +91,5 @@ def test_searches_are_measured(strategy: object, has_first_stage: bool) -> None:
         measured = index.search(shape.query_components, 10, strategy)
     assert torch.equal(plain.ids, measured.ids)
     assert seconds[Stage.SCORING] > 0
-    assert seconds[Stage.SELECTION] > 0
+    assert seconds[Stage.SELECTION] > 0 or isinstance(strategy, BruteForce)  # a fused kernel selects while it scores
     assert (seconds[Stage.FIRST_STAGE] > 0) == has_first_stage

@@ -10,10 +10,9 @@ from railsearch.foundation.inputs import check_count, check_not_negative
 from railsearch.index.certificate import Certificate
 from railsearch.index.corpus import Corpus
 from railsearch.index.engines import NO_ROW
-from railsearch.index.first_stage import unite
 from railsearch.index.strategies.contract import Found
 from railsearch.index.strategies.keeping import merge, score_rows
-from railsearch.kernels import RowFilter, select_best
+from railsearch.kernels import RowFilter, select_best, unite
 from railsearch.similarity import QueryParts
 
 

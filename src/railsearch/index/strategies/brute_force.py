@@ -43,6 +43,8 @@ def _best_of_all(
         first, last = stretch.first_row, stretch.first_row + len(stretch)
         own_filter = None if row_filter is None else row_filter.of_rows(first, last)
         scores, rows = corpus.kernel.top_k(query_parts, stretch.parts, min(k, len(stretch)), own_filter)  # (B, K)
+        if len(stretch) == len(corpus):
+            return scores, rows  # rows are in the order of ids: ties are settled
         all_scores.append(scores)
         all_rows.append(rows + first)
     return keep_best(corpus, torch.cat(all_scores, dim=1), torch.cat(all_rows, dim=1), k)

@@ -6,8 +6,8 @@ from torch import Tensor
 
 from railsearch.index.corpus import Corpus
 from railsearch.index.engines import Flat
-from railsearch.index.first_stage import best_by_average, unite
-from railsearch.kernels import RowFilter, Stage, pack, select_best, timed
+from railsearch.index.first_stage import best_by_average
+from railsearch.kernels import RowFilter, Stage, pack, select_best, timed, unite
 from railsearch.similarity import QueryParts
 
 
@@ -37,6 +37,8 @@ def keep_ascending(corpus: Corpus, scores: Tensor, rows: Tensor, k: int) -> tupl
     ties = None if corpus.places is None else corpus.tie_order(rows)
     best, columns = select_best(scores, min(k, scores.shape[1]), ties)  # (B, <= K)
     missing = k - best.shape[1]
+    if not missing:
+        return best, rows.gather(1, columns)
     return F.pad(best, (0, missing), value=-torch.inf), F.pad(rows.gather(1, columns), (0, missing))
 
 
@@ -50,6 +52,9 @@ def keep_best(corpus: Corpus, scores: Tensor, rows: Tensor, k: int) -> tuple[Ten
 @timed(Stage.SELECTION)
 def merge(corpus: Corpus, scores: Tensor, rows: Tensor, new_scores: Tensor, new_rows: Tensor) -> tuple[Tensor, Tensor]:
     """Return the K best of K (B, K) and of others (B, n), best first."""
+    if new_scores.shape[1] <= 2 * scores.shape[1]:
+        both = torch.cat([scores, new_scores], dim=1)  # (B, K + n)
+        return keep_best(corpus, both, torch.cat([rows, new_rows], dim=1), scores.shape[1])
     columns, is_real = pack((new_scores >= scores[:, -1:]) & (new_scores > -torch.inf))  # (B, few)
     merged = torch.cat([scores, new_scores.gather(1, columns).masked_fill(~is_real, -torch.inf)], dim=1)
     return keep_best(corpus, merged, torch.cat([rows, new_rows.gather(1, columns)], dim=1), scores.shape[1])

@@ -4,11 +4,11 @@ from dataclasses import dataclass
 
 from railsearch.index.certificate import Certificate
 from railsearch.index.corpus import Corpus
-from railsearch.index.first_stage import best_by_average, reaches, unite
+from railsearch.index.first_stage import best_by_average, reaches
 from railsearch.index.strategies.brute_force import BruteForce
 from railsearch.index.strategies.contract import Found
 from railsearch.index.strategies.keeping import keep_ascending, merge, score_rows
-from railsearch.kernels import RowFilter, pack
+from railsearch.kernels import RowFilter, pack, unite
 from railsearch.similarity import QueryParts
 
 ROWS_PER_STRETCH = 8192

@@ -3,6 +3,7 @@
 from railsearch.kernels.native.forms import can_compute, has_plain_gate
 from railsearch.kernels.native.kernel import NativeKernel
 from railsearch.kernels.native.library import ISA_VARIABLE, chosen_isa, is_available, usable_isas, why_missing
+from railsearch.kernels.native.lists import can_select, select_best, unite
 from railsearch.kernels.native.scan import scan
 from railsearch.kernels.native.training import can_train, has_training, native_mixture
 
@@ -10,6 +11,7 @@ __all__ = [
     "ISA_VARIABLE",
     "NativeKernel",
     "can_compute",
+    "can_select",
     "can_train",
     "chosen_isa",
     "has_plain_gate",
@@ -17,6 +19,8 @@ __all__ = [
     "is_available",
     "native_mixture",
     "scan",
+    "select_best",
+    "unite",
     "usable_isas",
     "why_missing",
 ]

@@ -6,6 +6,7 @@
 #include <stdexcept>
 
 #include "dispatch.h"
+#include "lists.h"
 #include "search.h"
 #include "self_check.h"
 #include "training.h"
@@ -141,6 +142,22 @@ NB_MODULE(_railsearch_native, m) {
         const nb::gil_scoped_release unlocked;
         scan(context, at<const float>(vectors), num_vectors, group, dim, items, filter, n, at<float>(scores),
                     at<int64_t>(rows), at<float>(bounds), stride);
+    });
+
+    m.def("select_best", [](const std::string& isa, int num_threads, uintptr_t scores, uintptr_t ties, int64_t count,
+                            int64_t width, int64_t k, uintptr_t best, uintptr_t columns) {
+        const Context context = context_of(isa, num_threads);
+        const nb::gil_scoped_release unlocked;
+        select_best(context, at<const float>(scores), at<const int64_t>(ties), count, width, k, at<float>(best),
+                    at<int64_t>(columns));
+    });
+
+    m.def("unite", [](const std::string& isa, int num_threads, uintptr_t rows, int64_t count, int64_t width,
+                      uintptr_t united, uintptr_t is_real, uintptr_t counts) {
+        const Context context = context_of(isa, num_threads);
+        const nb::gil_scoped_release unlocked;
+        unite(context, at<const int64_t>(rows), count, width, at<int64_t>(united), at<bool>(is_real),
+              at<int64_t>(counts));
     });
 
     nb::class_<TrainingStep>(m, "TrainingStep").def("__init__", [](
