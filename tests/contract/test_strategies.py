@@ -91,16 +91,19 @@ def test_no_score_exceeds_its_bound_by_more_than_the_slack(kind: str, seed: int)
 @pytest.mark.usefixtures("each_kernel")
 @pytest.mark.parametrize("share", [0.0, 1.0], ids=["always complete", "never complete"])
 @pytest.mark.parametrize("kind", ["random", "sharp", "duplicates"])
-def test_two_pass_over_many_stretches(kind: str, share: float, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("railsearch.index.strategies.two_pass.ROWS_PER_STRETCH", 64)
-    monkeypatch.setattr("railsearch.index.strategies.two_pass.COMPLETE_SHARE", share)
+def test_the_rest_over_many_stretches(kind: str, share: float, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("railsearch.index.strategies.rest.ROWS_PER_STRETCH", 170)
+    monkeypatch.setattr("railsearch.index.strategies.rest.PAIRS_PER_STRETCH", 1)
+    monkeypatch.setattr("railsearch.kernels.torch_kernel.COMPLETE_SHARE", share)
     similarity, items, queries = make_world(kind, 3000, seed=5)
     index = Index.build(similarity, items)
-    expected, found = index.search(queries, 20), index.search(queries, 20, TwoPass())
-    torch.testing.assert_close(found.scores, expected.scores, rtol=1e-5, atol=tolerance_of(kind))
-    assert bool(found.is_exact.all())
-    if kind != "duplicates":
-        assert torch.equal(found.ids, expected.ids)
+    expected = index.search(queries, 20)
+    for strategy in (TwoPass(), Adaptive()):
+        found = index.search(queries, 20, strategy)
+        torch.testing.assert_close(found.scores, expected.scores, rtol=1e-5, atol=tolerance_of(kind))
+        assert bool(found.is_exact.all())
+        if kind != "duplicates":
+            assert torch.equal(found.ids, expected.ids)
 
 
 @pytest.mark.usefixtures("each_kernel")

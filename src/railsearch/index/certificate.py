@@ -80,9 +80,16 @@ class Certificate:
             row_filter.hide(bounds, stretch.first_row)
         return bounds
 
-    def thresholds(self, kth_scores: Tensor) -> Tensor:
-        """Return the bound (B,) below which no item can reach the query's k-th score (B,)."""
-        return kth_scores - self.slack
+    def thresholds(self, kth_scores: Tensor, *, max_gap: float = 0.0) -> Tensor:
+        """Return the bound (B,) below which no item can reach the query's k-th score (B,).
+
+        With a `max_gap`, an item below the bound may exceed the k-th score, but by no more than that.
+        """
+        if max_gap == 0:
+            return kth_scores - self.slack
+        reached = kth_scores + max_gap  # (B,)
+        spare = 8 * torch.finfo(reached.dtype).eps * (reached.abs() + self.slack + max_gap)  # rounding of these sums
+        return reached - self.slack - spare.nan_to_num(nan=0.0, posinf=0.0)
 
     def of_queries(self, queries: Tensor) -> "Certificate":
         """Return the certificate of some of the queries (A,)."""

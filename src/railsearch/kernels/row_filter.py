@@ -6,6 +6,8 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
+CPU = torch.device("cpu")
+
 
 @dataclass(frozen=True, slots=True, eq=False)
 class RowFilter:
@@ -36,6 +38,20 @@ class RowFilter:
         left, right = torch.searchsorted(self.queries, bounds).tolist()
         return RowFilter(self.queries[left:right] - first, self.rows[left:right], self.is_allowed)
 
+    def of_some(self, queries: Tensor) -> "RowFilter":
+        """Return the filter of some ascending queries (A,), renumbered from 0.
+
+        >>> row_filter = RowFilter.from_lists([torch.tensor([5]), torch.tensor([6]), torch.tensor([7])], device=CPU)
+        >>> own = row_filter.of_some(torch.tensor([0, 2]))
+        >>> own.queries.tolist(), own.rows.tolist()
+        ([0, 1], [5, 7])
+        """
+        if not len(queries):
+            return RowFilter(self.queries[:0], self.rows[:0], self.is_allowed)
+        places = torch.searchsorted(queries, self.queries).clamp_max(len(queries) - 1)  # (E,)
+        is_there = queries[places] == self.queries  # (E,)
+        return RowFilter(places[is_there], self.rows[is_there], self.is_allowed)
+
     def of_rows(self, first: int, last: int) -> "RowFilter":
         """Return the filter of the rows first to last - 1, renumbered from 0."""
         is_near = (self.rows >= first) & (self.rows < last)  # (E,)
@@ -45,7 +61,7 @@ class RowFilter:
     def num_visible(self, num_queries: int, num_rows: int) -> Tensor:
         """Return how many of the rows each query (B,) may see.
 
-        >>> row_filter = RowFilter.from_lists([torch.tensor([2, 2]), torch.tensor([0])], device=torch.device("cpu"))
+        >>> row_filter = RowFilter.from_lists([torch.tensor([2, 2]), torch.tensor([0])], device=CPU)
         >>> row_filter.num_visible(2, 5).tolist()
         [4, 4]
         """

@@ -12,13 +12,19 @@ from railsearch.index.corpus import Corpus
 from railsearch.index.engines import NO_ROW
 from railsearch.index.strategies.contract import Found
 from railsearch.index.strategies.keeping import merge, score_rows
+from railsearch.index.strategies.rest import scan_rest
 from railsearch.kernels import RowFilter, select_best, unite
 from railsearch.similarity import QueryParts
+
+SHARE_IN_ORDER = 1 / 16
+"""The share of items that are scored in order. If that is not enough, one pass scores all that may be needed."""
 
 
 @dataclass(frozen=True, slots=True)
 class Adaptive:
     """Score items in the order of their best component until the gap is small enough or the budget is spent.
+
+    If many items are needed and there is no budget, the rest of them are scored in one pass, in the order of storage.
 
     With the defaults the answer is exact. For each query, the result shows which limit ended the search: its `gap` is
     at most `max_gap`, or `num_scored` has reached `max_scored`.
@@ -46,7 +52,15 @@ class Adaptive:
         ceiling = start.skip(bounds).ceiling.clone()  # (B,)
         active = torch.arange(num_queries, device=bounds.device)  # (A,) queries that are not done
         width, spent = max(2 * k, 64), 0
+        seen = rows[:, :0]  # (B, spent) rows that were scored in order
         while len(active):
+            if self.max_scored is None and start.is_certifiable and spent > SHARE_IN_ORDER * num_items:
+                so_far = Found(rows[active], scores[active], start.ceiling[active], num_scored[active])
+                rest = RowFilter.nothing(device=rows.device) if row_filter is None else row_filter.of_some(active)
+                done = scan_rest(start.of_queries(active), so_far, rest.plus(seen[active]), max_gap=self.max_gap)
+                rows[active], scores[active], num_scored[active] = done.rows, done.scores, done.num_scored
+                ceiling[active] = done.ceiling
+                break
             width = min(width, budget - spent, num_items - spent)
             best_bounds, chosen = select_best(bounds[active], width)  # (A, width)
             chosen_rows = chosen if corpus.places is None else corpus.rows[chosen]  # (A, width)
@@ -54,6 +68,9 @@ class Adaptive:
             new_scores = score_rows(corpus, query_parts[active], new_rows, is_real)  # (A, width)
             scores[active], rows[active] = merge(corpus, scores[active], rows[active], new_scores, new_rows)
             num_scored[active] += is_real.sum(dim=1)
+            scored = new_rows.new_full((num_queries, new_rows.shape[1]), NO_ROW)  # (B, width)
+            scored[active] = new_rows.masked_fill(~is_real, NO_ROW)
+            seen = torch.cat([seen, scored], dim=1)  # (B, spent)
             bounds[active[:, None], chosen] = -torch.inf
             certificate = start.of_queries(active).skip(bounds[active])
             ceiling[active] = certificate.ceiling

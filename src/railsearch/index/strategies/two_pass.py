@@ -8,12 +8,10 @@ from railsearch.index.first_stage import best_by_average, reaches
 from railsearch.index.strategies.brute_force import BruteForce
 from railsearch.index.strategies.contract import Found
 from railsearch.index.strategies.keeping import keep_ascending, merge, score_rows
+from railsearch.index.strategies.rest import scan_rest
 from railsearch.kernels import RowFilter, pack, unite
 from railsearch.similarity import QueryParts
 
-ROWS_PER_STRETCH = 8192
-"""Items that the second pass decides on at once, with a full batch of queries; more with few queries."""
-PAIRS_PER_STRETCH = 2**16
 COMPLETE_SHARE = 0.4
 """If the engine finds more than this share of all items, it is cheaper to score all of them."""
 
@@ -42,27 +40,7 @@ class TwoPass:
         rest = (RowFilter.nothing(device=seeds.device) if row_filter is None else row_filter).plus(seeds)
         if corpus.engine.is_exact and corpus.engine.supports_threshold:
             return _second_pass_by_engine(certificate, first_pass, rest, row_filter)
-        return _second_pass_by_scan(certificate, first_pass, rest)
-
-
-def _second_pass_by_scan(certificate: Certificate, first_pass: Found, rest: RowFilter) -> Found:
-    """Scan the rest of the corpus once, stretch by stretch; the k-th score rises on the way."""
-    corpus, query_parts = certificate.corpus, certificate.query_parts
-    scores, rows, num_scored = first_pass.scores, first_pass.rows, first_pass.num_scored
-    k = scores.shape[1]
-    for stretch in corpus.stretches(max(ROWS_PER_STRETCH, PAIRS_PER_STRETCH // max(1, len(query_parts)))):
-        first, last = stretch.first_row, stretch.first_row + len(stretch)
-        found = corpus.kernel.top_k_above(
-            query_parts,
-            stretch.parts,
-            min(k, len(stretch)),
-            certificate.thresholds(scores[:, -1]),
-            rest.of_rows(first, last),
-        )
-        certificate = certificate.skip(found.best_skipped[:, None])
-        num_scored = num_scored + found.num_scored
-        scores, rows = merge(corpus, scores, rows, found.scores, found.rows + first)  # (B, K)
-    return Found(rows, scores, certificate.at_most(scores[:, -1]).ceiling, num_scored)
+        return scan_rest(certificate, first_pass, rest)
 
 
 def _second_pass_by_engine(
