@@ -16,7 +16,7 @@ from railsearch.index.strategies.rest import scan_rest
 from railsearch.kernels import RowFilter, select_best, unite
 from railsearch.similarity import QueryParts
 
-SHARE_IN_ORDER = 1 / 16
+SHARE_IN_ORDER = 1 / 32
 """The share of items that are scored in order. If that is not enough, one pass scores all that may be needed."""
 
 
