@@ -12,6 +12,13 @@ from paying.intervals import METRICS, difference, figure, short, values_of
 from paying.results import Line
 from paying.sequences import Run
 
+DIFFERENCES = (
+    ("tuned", "frozen"),
+    ("mixture", "tuned"),
+    ("widened", "tuned"),
+    ("widened", "tuned twice"),
+    ("widened", "frozen"),
+)
 NUM_MARKS = 10
 """Number of rows of the table at equal minutes."""
 
