@@ -84,7 +84,9 @@ def test_a_block_is_real(block: Block) -> None:
             assert "..." not in command, f"{line!r} has a placeholder"
             assert not WITHOUT_COMMENT.search(command), f"{line!r} explains itself without a #"
     else:
-        assert block.language == "text", f"a block of {block.language!r}; choose python, toml, json or text, or indent it"
+        assert block.language == "text", (
+            f"a block of {block.language!r}; choose python, toml, json or text, or indent it"
+        )
 
 
 @pytest.mark.parametrize("block", PYTHON, ids=str)
