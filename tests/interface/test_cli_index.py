@@ -132,7 +132,7 @@ def test_tune(folder: Path) -> None:
     assert [row["median_seconds"] for row in report["rows"]] == sorted(row["median_seconds"] for row in report["rows"])
     (tuned,) = json.loads(run("index", "info", folder / "index", "--json"))["tuned"]
     assert tuned.startswith("k = 3, ")
-    assert tuned.endswith(f": {report['chosen']}")
+    assert f": {report['chosen']}" in tuned
     text = run(*options, "--target-recall", 0.999)
     assert text.splitlines()[0].split() == ["strategy", "recall", "at", "least", "median", "ms", "p95", "ms", "scored"]
     assert "chosen: " in text

@@ -20,7 +20,7 @@ TESTED = {
     canonicalize_name(name): Version(version)
     for name, version in re.findall(r"^([\w-]+)==(\S+)$", (ROOT / "constraints.txt").read_text(), flags=re.MULTILINE)
 }
-UNUSED = {"fastapi", "uvicorn", "prometheus-client", "pymilvus", "ray"}
+UNUSED = {"pymilvus", "ray"}
 """No code imports these yet, so there is no tested version."""
 GROUPS = [PYPROJECT["build-system"]["requires"], PROJECT["dependencies"], *PROJECT["optional-dependencies"].values()]
 REQUIREMENTS = [text for group in GROUPS for text in group if Requirement(text).name not in {"railsearch", *UNUSED}]

@@ -2,6 +2,7 @@
 
 import ast
 import io
+import json
 import re
 import shlex
 import tomllib
@@ -23,7 +24,7 @@ REPORTS = sorted((ROOT / "benchmarks").rglob("*.md"))
 BLOCKS = [block for page in PAGES for block in blocks_of(page)]
 PYTHON = [block for block in BLOCKS if block.language == "python"]
 SHELL = [block for block in BLOCKS if block.language is None]
-PROGRAMS = {".ci/run", "make", "pip", "python", "railsearch", "tar", "torchrun"}
+PROGRAMS = {".ci/run", "curl", "make", "pip", "python", "railsearch", "tar", "torchrun"}
 Command = TyperCommand | TyperGroup
 WITHOUT_COMMENT = re.compile(r"\S {2,}(?!#)\S")
 
@@ -74,6 +75,8 @@ def test_a_block_is_real(block: Block) -> None:
         assert all(node.value is not ... for node in constants), "a placeholder: ..."
     elif block.language == "toml":
         assert tomllib.loads(block.text)
+    elif block.language == "json":
+        assert json.loads(block.text)
     elif block.language is None:
         for line in block.commands:
             assert line.split()[0] in PROGRAMS, f"{line!r} is no command; fence the block, as python or text"
@@ -81,7 +84,9 @@ def test_a_block_is_real(block: Block) -> None:
             assert "..." not in command, f"{line!r} has a placeholder"
             assert not WITHOUT_COMMENT.search(command), f"{line!r} explains itself without a #"
     else:
-        assert block.language == "text", f"a block of {block.language!r}; choose python, toml or text, or indent it"
+        assert block.language == "text", (
+            f"a block of {block.language!r}; choose python, toml, json or text, or indent it"
+        )
 
 
 @pytest.mark.parametrize("block", PYTHON, ids=str)

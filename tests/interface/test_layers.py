@@ -17,7 +17,7 @@ LAYERS = {
     "training": 5, "evaluation": 5, "benchmark": 5, "testing": 5,
     "recommender": 6, "text_retriever": 6, "demo": 6,
     "baselines": 7, "loading": 7, "recipes": 7,
-    "comparison": 8,
+    "comparison": 8, "server": 8,
     "cli": 9,
     "__main__": 10,
 }  # fmt: skip

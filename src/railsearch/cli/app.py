@@ -14,6 +14,7 @@ from railsearch.cli.doctor import ISA_VARIABLE, ISA_WITHOUT_AMX, Bf16Matmul, Dia
 from railsearch.cli.options import Json
 from railsearch.cli.recommend import evaluate, recommend
 from railsearch.cli.search import search
+from railsearch.cli.serve import serve
 from railsearch.cli.story import tell_demo
 from railsearch.cli.terminal import make_console, make_summary_table, print_json
 from railsearch.cli.train import train
@@ -38,6 +39,7 @@ app.command()(train)
 app.command()(evaluate)
 app.command()(compare)
 app.command()(recommend)
+app.command()(serve)
 
 
 @app.callback(invoke_without_command=True)

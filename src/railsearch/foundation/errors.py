@@ -2,7 +2,8 @@
 
 RailsearchError
 ├── InvalidInputError        (also a ValueError) an argument that cannot work, refused before any work
-│   └── NotEnoughItemsError  fewer items than the requested k
+│   ├── NotEnoughItemsError  fewer items than the requested k
+│   └── IdExistsError        an item is added under an id that the index has
 ├── ModelFolderError         (also a ValueError) a model folder that is missing, damaged or foreign
 │   └── FingerprintError     the model is intact, but it is not the expected one
 ├── IndexFolderError         (also a ValueError) an index folder that is missing, damaged or foreign
@@ -26,6 +27,10 @@ class InvalidInputError(RailsearchError, ValueError):
 
 class NotEnoughItemsError(InvalidInputError):
     """A query has fewer items to choose from than the requested k."""
+
+
+class IdExistsError(InvalidInputError):
+    """An item was to be added, but the index has one with the same id; nothing was changed."""
 
 
 class ModelFolderError(RailsearchError, ValueError):

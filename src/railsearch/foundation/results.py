@@ -17,6 +17,18 @@ NO_ITEM = -1
 """The id of a padded place that has no item; its score is minus infinity."""
 
 
+@dataclass(frozen=True, slots=True)
+class ExpectedRecall:
+    """The recall that `tune` measured for a strategy: a statement about queries like its sample, not a proof."""
+
+    recall: float
+    """Mean recall of such queries is at least this."""
+    confidence: float
+    """The probability that the statement is true."""
+    version: int
+    """The version of the index on which it was measured."""
+
+
 @dataclass(frozen=True, slots=True, eq=False)
 class SearchResult:
     """The K best items of each query, best first, with a certificate (the paper's section 3).
@@ -42,6 +54,9 @@ class SearchResult:
     has_keys: bool = False
     """Whether the ids of the index are strings. They are then the column `id` of its metadata, and `ids` are integers
     that the index has given to its items in the order of addition."""
+    expected_recall: ExpectedRecall | None = None
+    """The recall that `tune` measured for this k and strategy without filters. It is not a proof, and None if nothing
+    was measured or if the strategy is exact."""
 
     @property
     def kth_score(self) -> Tensor:
@@ -101,10 +116,11 @@ class SearchResult:
         """Pickle the result with its string ids, but without other metadata; `to_frame()` includes that."""
         values = (self.ids, self.scores, self.ceiling, self.num_scored)
         if not self.has_keys or self.lookup is None:
-            return type(self), values
+            return type(self), (*values, None, False, self.expected_recall)
         ids = torch.unique(self.ids[self.ids != NO_ITEM])  # (n,)
         keys = self.lookup(ids)["id"].to_list()
-        return type(self), (*values, _KeptKeys(dict(zip(ids.tolist(), keys, strict=True))), True)
+        lookup = _KeptKeys(dict(zip(ids.tolist(), keys, strict=True)))
+        return type(self), (*values, lookup, True, self.expected_recall)
 
     def __iter__(self) -> Iterator[Tensor]:
         yield self.scores

@@ -21,6 +21,7 @@ from railsearch.index.segment import Segment
 from railsearch.index.storage import Snapshot, Store
 from railsearch.index.storage.creating import creating, new_index
 from railsearch.index.storage.table_listing import summarise_tables
+from railsearch.index.tuned import TunedStrategy
 from railsearch.kernels import KernelName
 from railsearch.similarity import QueryParts, Similarity, check_similarity, fingerprint
 
@@ -115,19 +116,23 @@ class Contents:
         snapshot = store.read(version)
         if engine is not None:
             ensure_available(engine, snapshot.similarity.component_dim)
-        return cls(
-            corpus=Corpus.build(snapshot.similarity, snapshot.segments, engine, kernel),
-            models=snapshot.manifest.models,
-            source=snapshot.manifest.source,
-            store=store,
-            snapshot=snapshot,
-            is_pinned=version is not None,
-        )
+        corpus = Corpus.build(snapshot.similarity, snapshot.segments, engine, kernel)
+        return cls._of_version(store, snapshot, corpus, is_pinned=version is not None)
+
+    @classmethod
+    def _of_version(cls, store: Store, snapshot: Snapshot, corpus: Corpus, *, is_pinned: bool) -> "Contents":
+        models, source = snapshot.manifest.models, snapshot.manifest.source
+        return cls(corpus=corpus, models=models, source=source, store=store, snapshot=snapshot, is_pinned=is_pinned)
 
     @property
     def path(self) -> Path | None:
         """The folder, or None in memory."""
         return None if self._store is None else self._store.path
+
+    @property
+    def manifest(self) -> object:
+        """The manifest of the version that is open, which tells it from all others; None in memory."""
+        return None if self._snapshot is None else self._snapshot.manifest
 
     @property
     def similarity(self) -> Similarity:
@@ -150,9 +155,18 @@ class Contents:
         """The fingerprint of the similarity; raises InvalidInputError if its class is not registered."""
         return self.models[0] if self.models else fingerprint(self.corpus.similarity)
 
-    def tuned_strategy(self, k: int) -> str | None:
-        """Return the strategy that was chosen for a k with this engine, as text."""
-        return self.tuned.get(_tuned_for(k, self.corpus.engine))
+    def tuned_strategy(self, k: int) -> TunedStrategy | None:
+        """Return the strategy that was chosen for a k with this engine."""
+        text = self.tuned.get(_tuned_for(k, self.corpus.engine))
+        return None if text is None else TunedStrategy.parse(text)
+
+    def reopen(self) -> "Contents":
+        """Open the newest version beside this one, which stays as it is; both share the segments that both have."""
+        if self._store is None:
+            raise InvalidInputError("this index is in memory only; it has no folder to open again.")
+        snapshot = self._store.read(known=self._snapshot)
+        corpus = self.corpus.with_segments(snapshot.segments, snapshot.similarity)
+        return self._of_version(self._store, snapshot, corpus, is_pinned=False)
 
     def describe(self) -> dict[str, int | str | list[str] | None]:
         """Return a summary by name."""
@@ -227,9 +241,9 @@ class Contents:
 
         self._commit("compact", change)
 
-    def remember(self, k: int, strategy: str) -> None:
-        """Store the strategy that was chosen for a k with this engine, as text."""
-        self._commit("tune", lambda segments, keep: segments, tuned={_tuned_for(k, self.corpus.engine): strategy})
+    def remember(self, k: int, chosen: TunedStrategy) -> None:
+        """Store the strategy that was chosen for a k with this engine."""
+        self._commit("tune", lambda segments, keep: segments, tuned={_tuned_for(k, self.corpus.engine): str(chosen)})
 
     def refresh(self) -> bool:
         """Open the newest version; return True if it differs from the one that was open."""

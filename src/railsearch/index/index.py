@@ -44,7 +44,8 @@ class Index:
     """
 
     def __init__(self, *, contents: Contents) -> None:
-        self._contents = contents
+        self.contents = contents
+        """The corpus and its versions, for other modules of this package."""
 
     @classmethod
     @plain_arithmetic()
@@ -120,12 +121,12 @@ class Index:
     @property
     def similarity(self) -> Similarity:
         """A copy of the similarity that this index was built with; changes to it do not reach the index."""
-        return self._contents.similarity
+        return self.contents.similarity
 
     @property
     def fingerprint(self) -> str:
         """The fingerprint of the similarity that this index was built with."""
-        return self._contents.fingerprint
+        return self.contents.fingerprint
 
     @property
     def ids(self) -> Tensor:
@@ -149,17 +150,17 @@ class Index:
     @property
     def version(self) -> int:
         """The number of the version: 1 after `build`, and one more after each change."""
-        return self._contents.version
+        return self.contents.version
 
     @property
     def path(self) -> Path | None:
         """The folder, or None for an index in memory."""
-        return self._contents.path
+        return self.contents.path
 
     @property
     def source(self) -> dict[str, str]:
         """The `source` that `build` was given."""
-        return dict(self._contents.source)
+        return dict(self.contents.source)
 
     @property
     def num_segments(self) -> int:
@@ -178,7 +179,7 @@ class Index:
 
     def describe(self) -> dict[str, int | str | list[str] | None]:
         """Return a summary of this index by name: its path, version, counts, similarity, metadata and settings."""
-        return self._contents.describe()
+        return self.contents.describe()
 
     def __len__(self) -> int:
         return len(self._corpus.ids)
@@ -201,7 +202,7 @@ class Index:
 
     def close(self) -> None:
         """Release the version that is open, so that cleanup may remove it; deleting the index does so too."""
-        self._contents.close()
+        self.contents.close()
 
     @plain_arithmetic()
     def search(
@@ -232,7 +233,7 @@ class Index:
                 infinity; by default, this raises an error.
         """
         return searching.search(
-            self._contents, queries, k, strategy=strategy, exclude=exclude, allow=allow, user_ids=user_ids, pad=pad
+            self.contents, queries, k, strategy=strategy, exclude=exclude, allow=allow, user_ids=user_ids, pad=pad
         )
 
     def allowed_ids(self, allow: Allow) -> Tensor:
@@ -256,7 +257,7 @@ class Index:
             metadata: a table with the columns of the index.
             show_progress: a progress bar; by default on a terminal only.
         """
-        self._contents.put(items, ids, metadata=metadata, replaces=False, show_progress=show_progress)
+        self.contents.put(items, ids, metadata=metadata, replaces=False, show_progress=show_progress)
 
     @plain_arithmetic()
     def upsert(
@@ -268,7 +269,7 @@ class Index:
         show_progress: bool | None = None,
     ) -> None:
         """Add items, or replace those with the same ids, as `add` does; durable once this returns."""
-        self._contents.put(items, ids, metadata=metadata, replaces=True, show_progress=show_progress)
+        self.contents.put(items, ids, metadata=metadata, replaces=True, show_progress=show_progress)
 
     def remove(self, ids: ArrayLike, *, missing_ok: bool = False) -> None:
         """Remove items; durable once this returns. `compact` frees their space on disk.
@@ -277,11 +278,11 @@ class Index:
             ids: the ids of items in the index.
             missing_ok: ignore ids that are not in the index; by default, they raise an error.
         """
-        self._contents.remove(ids, missing_ok=missing_ok)
+        self.contents.remove(ids, missing_ok=missing_ok)
 
     def compact(self) -> None:
         """Write all items again in the order of their ids, without the removed ones; then searches are faster."""
-        self._contents.compact()
+        self.contents.compact()
 
     def prepare_engine(self) -> None:
         """Open or build all tables of the engine now, so that no search waits; the folder keeps persistent ones."""
@@ -289,7 +290,7 @@ class Index:
 
     def refresh(self) -> bool:
         """Open the newest version; return True if it differs. Raises IndexFolderError if another index was built."""
-        return self._contents.refresh()
+        return self.contents.refresh()
 
     def verify(self) -> Verification:
         """Read every file of every version that is kept, and list all problems with the versions that they affect."""
@@ -329,7 +330,7 @@ class Index:
             show_progress: a progress bar; by default on a terminal only.
         """
         return searching.tune_strategy(
-            self._contents, sample_queries, k, target_recall, confidence, user_ids=user_ids, show_progress=show_progress
+            self.contents, sample_queries, k, target_recall, confidence, user_ids=user_ids, show_progress=show_progress
         )
 
     @plain_arithmetic()
@@ -345,4 +346,4 @@ class Index:
 
     @property
     def _corpus(self) -> Corpus:
-        return self._contents.corpus
+        return self.contents.corpus

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from railsearch.foundation.errors import InvalidInputError
+from railsearch.foundation.errors import IdExistsError, InvalidInputError
 from railsearch.foundation.inputs import LARGEST_INTEGER, ArrayLike, as_ids
 from railsearch.index.keys import as_keys, find_keys, has_keys
 from railsearch.index.segment import Segment
@@ -66,7 +66,7 @@ class Numbering:
         is_new = ids < 0  # (n,)
         if not self._replaces and not bool(is_new.all()):
             first = keys[int((~is_new).nonzero()[0])]
-            raise InvalidInputError(
+            raise IdExistsError(
                 f"id {first!r:.80} is already in the index ({int((~is_new).sum())} of the given ids are); use upsert "
                 "to replace items."
             )
@@ -94,7 +94,7 @@ class SeenIds:
             is_known = torch.isin(segment.ids, known)  # (n,)
             if bool(is_known.any()):
                 first = int(segment.ids[is_known][0])
-                raise InvalidInputError(
+                raise IdExistsError(
                     f"id {first} is already in the index ({int(is_known.sum())} of the given ids are); {self._remedy}."
                 )
         self._ids.append(segment.ids)

@@ -7,7 +7,7 @@ from torch import Tensor
 
 from railsearch.foundation.errors import InvalidInputError, NotEnoughItemsError
 from railsearch.foundation.inputs import ArrayLike, as_embeddings, as_tensor, as_user_ids, check_count, check_positive
-from railsearch.foundation.results import NO_ITEM, Explanation, SearchResult
+from railsearch.foundation.results import NO_ITEM, ExpectedRecall, Explanation, SearchResult
 from railsearch.index.building import check_not_lost, check_parts
 from railsearch.index.certificate import as_float32
 from railsearch.index.contents import Contents
@@ -15,10 +15,10 @@ from railsearch.index.corpus import Corpus
 from railsearch.index.filters import Allow, Exclude, allowed_rows_of, make_filter
 from railsearch.index.keys import to_integers
 from railsearch.index.strategies import BruteForce, Found, Strategy
-from railsearch.index.strategy_text import format_strategy, parse_strategy
+from railsearch.index.tuned import TunedStrategy
 from railsearch.index.tuning import TuningReport, tune
 from railsearch.kernels import compute_query_parts, plain_arithmetic, use_kernel
-from railsearch.similarity import QueryParts
+from railsearch.similarity import NO_USER, QueryParts
 
 if TYPE_CHECKING:
     from polars import DataFrame
@@ -44,9 +44,9 @@ def search(
     num_items = len(corpus.ids)
     if k > num_items:
         raise NotEnoughItemsError(f"k is {k} but the index holds {num_items} items; ask for k <= {num_items}.")
+    tuned = contents.tuned_strategy(k)
     if strategy is None:
-        tuned = contents.tuned_strategy(k)
-        strategy = BruteForce() if tuned is None else parse_strategy(tuned)
+        strategy = BruteForce() if tuned is None else tuned.strategy
     # isinstance with a Protocol would cost as much as the search of a small index.
     if isinstance(strategy, type) or not callable(getattr(strategy, "find_rows", None)):
         raise InvalidInputError(f"strategy is {strategy!r}; give a strategy such as BruteForce().")
@@ -65,7 +65,8 @@ def search(
         with use_kernel(corpus.wanted_kernel):
             query_parts = _query_parts(corpus, queries[first:last], None if users is None else users[first:last])
             batches.append(strategy.find_rows(corpus, query_parts, k, own_filter))
-    return _result(corpus, batches)
+    is_measured = tuned is not None and tuned.strategy == strategy and exclude is None and allow is None
+    return _result(corpus, batches, tuned.expected_recall if tuned is not None and is_measured else None)
 
 
 def find_allowed(corpus: Corpus, allow: Allow) -> Tensor:
@@ -104,7 +105,9 @@ def tune_strategy(
         confidence=check_positive(confidence, name="confidence"),
         show_progress=show_progress,
     )
-    contents.remember(k, format_strategy(report.chosen))
+    bound = None if report.is_exact else report.guaranteed_recall
+    measured = None if bound is None else ExpectedRecall(bound, report.confidence, contents.version)
+    contents.remember(k, TunedStrategy(report.chosen, measured))
     return report
 
 
@@ -130,6 +133,27 @@ def explain(corpus: Corpus, query: ArrayLike, item_id: int | str, *, user_id: in
     )
 
 
+@plain_arithmetic()
+def stable_query_parts(contents: Contents, queries: ArrayLike, user_ids: ArrayLike | None) -> QueryParts:
+    """Return query parts, computed in batches of one size, so that those of a query do not depend on its neighbours.
+
+    The bits of a matrix product depend on its shape. Rows of zeros fill up the last batch.
+    """
+    corpus = contents.corpus
+    given = as_embeddings(queries, name="queries", shape=corpus.similarity.query_shape).to(corpus.like)
+    users = None if user_ids is None else as_user_ids(user_ids, count=len(given))
+    num_missing = -len(given) % QUERIES_PER_BATCH
+    padded = torch.cat([given, given.new_zeros(num_missing, *given.shape[1:])])
+    all_users = None if users is None else torch.cat([users, users.new_full((num_missing,), NO_USER)])
+    batches = []
+    for first in range(0, len(padded), QUERIES_PER_BATCH):
+        rows = slice(first, first + QUERIES_PER_BATCH)
+        batches.append(_query_parts(corpus, padded[rows].clone(), None if all_users is None else all_users[rows]))
+    components = torch.cat([parts.components for parts in batches])[: len(given)]  # (B, Pq, d)
+    gates = [parts.gate for parts in batches if parts.gate is not None]
+    return QueryParts(components, torch.cat(gates)[: len(given)] if gates else None)
+
+
 def _query_parts(corpus: Corpus, queries: Tensor | QueryParts, user_ids: Tensor | None) -> QueryParts:
     like = corpus.like
     if isinstance(queries, QueryParts):
@@ -140,7 +164,7 @@ def _query_parts(corpus: Corpus, queries: Tensor | QueryParts, user_ids: Tensor 
     return parts
 
 
-def _result(corpus: Corpus, batches: list[Found]) -> SearchResult:
+def _result(corpus: Corpus, batches: list[Found], expected_recall: ExpectedRecall | None) -> SearchResult:
     found = batches[0] if len(batches) == 1 else _joined(batches)
     scores = found.scores  # (B, K)
 
@@ -157,6 +181,7 @@ def _result(corpus: Corpus, batches: list[Found]) -> SearchResult:
         num_scored=found.num_scored,
         lookup=lookup if corpus.has_metadata else None,
         has_keys=corpus.has_keys,
+        expected_recall=expected_recall,
     )
 
 

@@ -85,10 +85,11 @@ def _number(argument: str, text: str) -> int | float:
     raise InvalidInputError(f"{argument!r} in {text} is not a number; {_usage()}")
 
 
-def _usage() -> str:
+def usages() -> list[str]:
     """Return every strategy with the names of its arguments."""
-    usages = []
-    for name, kind in KINDS.items():
-        names = ", ".join(field.name for field in dataclasses.fields(kind))
-        usages.append(f"{name}({names})" if names else name)
-    return f"choose from: {', '.join(usages)}."
+    names = {name: ", ".join(field.name for field in dataclasses.fields(kind)) for name, kind in KINDS.items()}
+    return [f"{name}({arguments})" if arguments else name for name, arguments in names.items()]
+
+
+def _usage() -> str:
+    return f"choose from: {', '.join(usages())}."

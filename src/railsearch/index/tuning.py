@@ -50,6 +50,11 @@ class TuningReport:
     k: int
     rows: tuple[TuningRow, ...]
 
+    @property
+    def guaranteed_recall(self) -> float | None:
+        """The recall that the chosen strategy reaches with the confidence asked for."""
+        return next(row.guaranteed_recall for row in self.rows if row.strategy == self.chosen)
+
     def to_dict(self) -> dict[str, bool | float | str | list[dict[str, float | str | None]]]:
         """Return the report with strategies as text, ready for JSON."""
         rows: list[dict[str, float | str | None]] = [

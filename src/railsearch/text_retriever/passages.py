@@ -7,7 +7,7 @@ from typing_extensions import TypeAliasType
 
 from railsearch.data import QuestionPassages
 from railsearch.encoders.text.tokens import check_texts
-from railsearch.foundation.errors import InvalidInputError
+from railsearch.foundation.errors import IdExistsError, InvalidInputError
 from railsearch.foundation.results import ItemBatch, ItemBatches
 from railsearch.index import Index
 from railsearch.index.numbering import Numbering
@@ -68,7 +68,7 @@ def check_new(passages: Passages, index: Index) -> None:
     is_known = index.find(passages.ids) >= 0  # (n,)
     if bool(is_known.any()):
         first = passages.ids[int(is_known.nonzero()[0])]
-        raise InvalidInputError(
+        raise IdExistsError(
             f"passage {first!r:.80} is already in the index ({int(is_known.sum())} of {len(passages)} passages are); "
             "use upsert to replace passages."
         )

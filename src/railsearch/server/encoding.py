@@ -1,0 +1,109 @@
+"""The model beside an index: it turns texts, histories and users into queries."""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+from torch import Tensor
+
+from railsearch.data import read_prepared
+from railsearch.foundation.errors import InvalidInputError
+from railsearch.foundation.inputs import ArrayLike, as_embeddings
+from railsearch.index import Index, ModelSource
+from railsearch.loading import load
+from railsearch.recommender import Recommender
+from railsearch.recommender import folder as recommender_folder
+from railsearch.recommender.serving import encode_requests
+from railsearch.text_retriever import TextRetriever
+from railsearch.text_retriever import folder as text_folder
+
+INPUTS = ("embeddings", "texts", "histories", "users")
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Encoded:
+    """Queries for an index."""
+
+    queries: Tensor  # (B, D) or (B, Pq, d)
+    user_ids: Tensor | None = None  # (B,)
+    viewed: list[Tensor] | None = None
+    """B times (n,) ids of items in the history of each query; None if there are no histories."""
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class QueryModel:
+    """A model whose queries an index takes."""
+
+    source: ModelSource
+    encoders: dict[str, Callable[[list[object]], Encoded]]
+    """How to encode each kind of input besides embeddings."""
+    history_column: str | None = None
+    retriever: TextRetriever | None = None
+    """The text model, which encodes passages too."""
+
+    @property
+    def kind(self) -> str:
+        """The kind of model, in words."""
+        return self.source.kind.removeprefix("railsearch.").replace("_", " ")
+
+
+def read_model(path: Path, data: Path | None) -> QueryModel:
+    """Read the folder of a text retriever or a recommender; `data` holds the histories of users."""
+    found = load(path)
+    if isinstance(found, TextRetriever):
+        if data is not None:
+            raise InvalidInputError("--data holds histories of users, but the model encodes texts; omit --data.")
+        return _of_retriever(found)
+    if isinstance(found, Recommender):
+        return _of_recommender(path, data)
+    raise InvalidInputError(
+        f"{path} holds a {type(found).__name__}; give the model of a text retriever or a recommender, or omit --model."
+    )
+
+
+def encode(index: Index, model: QueryModel | None, kind: str, values: object) -> Encoded:
+    """Return the queries of one request; raises InvalidInputError if they do not fit the index."""
+    if kind == "embeddings":
+        shape = index.contents.corpus.similarity.query_shape
+        return Encoded(as_embeddings(_as_floats(values), name="embeddings", shape=shape))
+    known = {} if model is None else model.encoders
+    if kind not in known:
+        accepted = ", ".join(["embeddings", *known])
+        raise InvalidInputError(f"this index takes no {kind}: its model does not encode them; give {accepted}.")
+    return known[kind](values)  # type: ignore[arg-type]
+
+
+def _as_floats(values: object) -> ArrayLike:
+    """Return numbers of JSON as floats: it writes 1.0 as 1."""
+    if not isinstance(values, list):
+        return values  # type: ignore[return-value]
+    try:
+        array = np.asarray(values)
+    except (ValueError, TypeError, OverflowError):
+        return values  # as_embeddings reports what is wrong with it
+    return array.astype(np.float64) if array.dtype.kind in "iu" else array
+
+
+def _of_retriever(retriever: TextRetriever) -> QueryModel:
+    def encode_texts(texts: list[object]) -> Encoded:
+        return Encoded(retriever.encode_queries(texts, show_progress=False))  # type: ignore[arg-type]
+
+    source = ModelSource(text_folder.FORMAT.name, retriever.fingerprint)
+    return QueryModel(source, {"texts": encode_texts}, retriever=retriever)
+
+
+def _of_recommender(path: Path, data: Path | None) -> QueryModel:
+    recommender = Recommender.load(path, interactions=None if data is None else read_prepared(data))
+
+    def encode_histories(histories: list[object]) -> Encoded:
+        found = encode_requests(recommender, histories=histories)  # type: ignore[arg-type]
+        return Encoded(found.queries, found.user_ids, found.viewed)
+
+    def encode_users(users: list[object]) -> Encoded:
+        found = encode_requests(recommender, users=users)
+        return Encoded(found.queries, found.user_ids, found.viewed)
+
+    encoders = {"histories": encode_histories, **({} if data is None else {"users": encode_users})}
+    source = ModelSource(recommender_folder.FORMAT.name, recommender.fingerprint)
+    return QueryModel(source, encoders, history_column="item")

@@ -1,0 +1,124 @@
+"""Bodies of requests: checked settings, and limits before any work."""
+
+from typing import Annotated, Literal
+
+from pydantic import ConfigDict, Field
+
+from railsearch.foundation.errors import InvalidInputError
+from railsearch.foundation.settings import Config
+from railsearch.server.encoding import INPUTS
+from railsearch.server.limits import Limits
+
+Id = int | str
+IdNumber = Annotated[int, Field(ge=-(2**63), lt=2**63)]
+IdText = Annotated[str, Field(max_length=10_000)]
+Ids = list[IdNumber] | list[IdText]
+Column = Annotated[str, Field(max_length=1000)]
+NUMBERS = {"type": "array", "items": {"type": "array", "items": {"type": "number"}}}
+
+
+class Body(Config):
+    """A JSON object; values are never converted."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True, allow_inf_nan=False, strict=True)
+
+
+class Inputs(Body):
+    """Queries in one of four forms."""
+
+    embeddings: Annotated[
+        object, Field(description="B x D numbers, or B x Pq x d components.", json_schema_extra=NUMBERS)
+    ] = None
+    texts: Annotated[list[str] | None, Field(description="B texts, if the model encodes texts.")] = None
+    histories: Annotated[list[Ids] | None, Field(description="B lists of item ids, oldest first.")] = None
+    users: Annotated[Ids | None, Field(description="B ids of users, if the server has their histories.")] = None
+
+    def chosen(self, limits: Limits) -> tuple[str, list[object]]:
+        """Return the name and the values of the one input that was given; check how many there are."""
+        given = [name for name in INPUTS if getattr(self, name) is not None]
+        if len(given) != 1:
+            found = f"{' and '.join(given)} were given" if given else "no query was given"
+            raise InvalidInputError(f"{found}; give exactly one of: {', '.join(INPUTS)}.")
+        name = given[0]
+        values = getattr(self, name)
+        if not hasattr(values, "__len__") or isinstance(values, (str, dict)):
+            raise InvalidInputError(f"{name} is {values!r:.80}; give a list with one entry for each query.")
+        if not len(values):
+            raise InvalidInputError(f"{name} is empty; give at least one query.")
+        limits.check("max_queries", len(values), f"the number of {name}")
+        if name == "texts":
+            limits.check("max_text_length", max(map(len, values)), "the length of a text")
+        if name == "histories":
+            limits.check("max_history_length", max(map(len, values)), "the length of a history")
+        return name, values
+
+
+class SearchBody(Inputs):
+    """A search: queries, and how to answer them."""
+
+    k: Annotated[int, Field(ge=1, description="Items for each query.")] = 10
+    strategy: Annotated[
+        str | None,
+        Field(max_length=200, description="Such as Average(500); null for the tuned one of this k, or brute force."),
+    ] = None
+    allow: Annotated[
+        str | Ids | None, Field(description='A condition such as "year >= 2000", or ids; only these are searched.')
+    ] = None
+    exclude: Annotated[list[Ids | None] | None, Field(description="Ids that each query must not find.")] = None
+    filter_viewed: Annotated[bool, Field(description="Exclude the items of histories and users.")] = True
+    pad: Annotated[bool, Field(description="Answer fewer than k hits if filters leave fewer.")] = False
+    fields: Annotated[list[Column] | Literal["all"] | None, Field(description="Metadata to return with each hit.")] = (
+        None
+    )
+    explain: Annotated[int, Field(ge=0, description="Explain this many of the best hits of each query.")] = 0
+    timeout_ms: Annotated[int, Field(ge=1, description="The longest wait in the queue.")] = 10_000
+    ids: Annotated[Literal["number", "string"], Field(description="Write integer ids as strings.")] = "number"
+
+    def check(self, limits: Limits, num_queries: int) -> None:
+        """Check the limits of this server."""
+        limits.check("max_k", self.k, "k")
+        limits.check("max_explained", self.explain, "explain")
+        limits.check("max_timeout_ms", self.timeout_ms, "timeout_ms")
+        if isinstance(self.allow, list):
+            limits.check("max_allowed", len(self.allow), "the number of ids in allow")
+        if self.exclude is not None:
+            if len(self.exclude) != num_queries:
+                raise InvalidInputError(
+                    f"exclude has {len(self.exclude)} lists but there are {num_queries} queries; give one for each."
+                )
+            most = max((len(own) for own in self.exclude if own is not None), default=0)
+            limits.check("max_excluded", most, "the number of ids in exclude of a query")
+
+
+class ExplainBody(Inputs):
+    """An explanation of the scores of some items for one query."""
+
+    item_ids: Annotated[Ids, Field(min_length=1, description="1 to 100 ids of items.")]
+    fields: Annotated[list[Column] | Literal["all"] | None, Field(description="Metadata to return.")] = None
+    ids: Literal["number", "string"] = "number"
+
+
+class ItemsBody(Body):
+    """Items to add or replace."""
+
+    ids: Ids | None = None
+    embeddings: Annotated[
+        object, Field(description="N x D numbers, or N x Px x d components.", json_schema_extra=NUMBERS)
+    ] = None
+    texts: Annotated[list[str] | None, Field(description="N passages, if the model encodes texts.")] = None
+    metadata: Annotated[list[dict[str, object]] | None, Field(description="One object for each item.")] = None
+
+
+class RemoveBody(Body):
+    """Items to remove."""
+
+    ids: Ids
+    missing_ok: Annotated[bool, Field(description="Ignore ids that are not in the index.")] = False
+
+
+class TuneBody(Inputs):
+    """Sample queries, and the recall that a strategy must reach."""
+
+    k: Annotated[int, Field(ge=1)] = 10
+    target_recall: Annotated[float, Field(gt=0, lt=1)] = 0.99
+    confidence: Annotated[float, Field(gt=0, lt=1)] = 0.95

@@ -1,0 +1,149 @@
+"""The service behind the routes: indexes by name, the queue of searches, jobs, and the state of the server."""
+
+import asyncio
+import contextlib
+import logging
+import threading
+from collections.abc import Iterable
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from railsearch.errors import RailsearchError
+from railsearch.foundation.errors import FingerprintError, InvalidInputError
+from railsearch.index import Engine
+from railsearch.server.batching import SearchQueue
+from railsearch.server.encoding import QueryModel
+from railsearch.server.hosts import Hosts
+from railsearch.server.jobs import Jobs
+from railsearch.server.keys import Keys
+from railsearch.server.limits import Limits
+from railsearch.server.metrics import Metrics
+from railsearch.server.problems import Problem
+from railsearch.server.served_index import ServedIndex
+
+logger = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ServerSettings:
+    """How a server behaves towards its clients."""
+
+    keys: Keys = field(default_factory=Keys)
+    is_writable: bool = False
+    allowed_hosts: tuple[str, ...] = ()
+    cors_origins: tuple[str, ...] = ()
+    limits: Limits = field(default_factory=Limits)
+    body_seconds: float = 20.0
+    """The time in which the body of a request must arrive."""
+    watch_seconds: float | None = None
+    """How often the folders are looked at for new versions; None for never."""
+
+
+class Service:
+    """Everything that the routes of a server work with."""
+
+    def __init__(
+        self,
+        paths: Iterable[Path],
+        *,
+        settings: ServerSettings,
+        models: Iterable[QueryModel] = (),
+        engine: Engine | None = None,
+    ) -> None:
+        self.settings = settings
+        self.limits = settings.limits
+        self.hosts = Hosts(settings.allowed_hosts)
+        self.metrics = Metrics()
+        self.queue = SearchQueue(self.limits, self.metrics)
+        self.indexes: dict[str, ServedIndex] = {}
+        self._models = list(models)
+        for path in paths:
+            served = ServedIndex(path.resolve(), metrics=self.metrics, engine=engine)
+            other = self.indexes.setdefault(served.name, served)
+            if other is not served:
+                raise InvalidInputError(
+                    f"{path} and {other.path} are both called {served.name!r}; rename one of the folders."
+                )
+        if not self.indexes:
+            raise InvalidInputError("no index was given; name at least one index folder.")
+        self.names = {str(served.path): name for name, served in self.indexes.items()}
+        self.jobs = Jobs(self.names)
+        self.workers = ThreadPoolExecutor(2, thread_name_prefix="railsearch-work")
+        """Threads for large bodies and answers, and for writes."""
+        self.is_ready = False
+        self.is_draining = False
+        self.failure: Exception | None = None
+        """Why the indexes could not be opened; the server then stops."""
+        self._stopped = threading.Event()
+        self._watcher: threading.Thread | None = None
+
+    def open(self) -> None:
+        """Open all indexes, give each the model that built it, and start to answer."""
+        self.queue.start()
+        used: set[int] = set()
+        for served in self.indexes.values():
+            served.open()
+            kinds = [model for model in self._models if served.current.source.get("model") == model.source.fingerprint]
+            if kinds:
+                served.model = kinds[0]
+                used.add(id(kinds[0]))
+        for model in self._models:
+            if id(model) not in used:
+                if len(self.indexes) == 1:
+                    model.source.check(next(iter(self.indexes.values())).current)
+                raise FingerprintError(
+                    f"{model.kind} {model.source.fingerprint} has built none of the indexes; give the model that has."
+                )
+        if self.settings.watch_seconds is not None:
+            self._watcher = threading.Thread(target=self._watch, name="railsearch-watch", daemon=True)
+            self._watcher.start()
+        self.is_ready = True
+
+    def close(self) -> None:
+        """Answer what waits, and stop."""
+        self.is_draining = True
+        self._stopped.set()
+        self.queue.close()
+        self.workers.shutdown(wait=True)
+        self.jobs.wait(1.0)
+
+    def index(self, name: str) -> ServedIndex:
+        """Return the index of a name; raises Problem if there is none, or if it is not open yet."""
+        served = self.indexes.get(name)
+        if served is None:
+            raise Problem("not-found", f"there is no index {name!r:.80}; choose from: {', '.join(self.indexes)}.")
+        if not self.is_ready:
+            raise Problem("loading", "the indexes are being opened; try again.", headers={"Retry-After": "1"})
+        return served
+
+    async def in_thread(self, work, *arguments):  # type: ignore[no-untyped-def]
+        """Run work beside the event loop."""
+        return await asyncio.get_running_loop().run_in_executor(self.workers, work, *arguments)
+
+    def _watch(self) -> None:
+        """Follow the folders: serve a new version as soon as it is there."""
+        assert self.settings.watch_seconds is not None
+        while not self._stopped.wait(self.settings.watch_seconds):
+            for served in self.indexes.values():
+                try:
+                    if served.is_behind():
+                        served.refresh()
+                except (RailsearchError, OSError) as error:
+                    logger.warning("index %s cannot be refreshed: %s", served.name, error)
+
+    @contextlib.asynccontextmanager
+    async def running(self):  # type: ignore[no-untyped-def]
+        """Open beside the event loop, so that health can be asked meanwhile; close at the end."""
+        opening = asyncio.get_running_loop().run_in_executor(None, self._try_to_open)
+        try:
+            yield
+        finally:
+            await opening
+            await asyncio.get_running_loop().run_in_executor(None, self.close)
+
+    def _try_to_open(self) -> None:
+        try:
+            self.open()
+        except Exception as error:
+            self.failure = error

@@ -1,0 +1,67 @@
+"""The table of routes: their names for metrics, and the role that each needs. A route that is not here needs a key."""
+
+import re
+from dataclasses import dataclass
+
+from railsearch.server.keys import Role
+
+NAME = r"[^/]+"
+
+
+@dataclass(frozen=True, slots=True)
+class Route:
+    """One kind of request."""
+
+    method: str
+    template: str
+    """The path, with the names of its variable parts."""
+    role: Role
+    is_queued: bool = False
+    """Whether it waits in the queue of searches."""
+
+    @property
+    def pattern(self) -> re.Pattern[str]:
+        """The paths that belong to the route."""
+        text = re.escape(self.template).replace(r"\{", "{").replace(r"\}", "}")
+        return re.compile(
+            text.replace("{id}", ".+").replace("{name}", NAME).replace("{job}", NAME).replace("{file}", ".+")
+        )
+
+
+INDEX = "/v1/indexes/{name}"
+ROUTES = (
+    Route("GET", "/healthz", Role.NONE),
+    Route("GET", "/readyz", Role.NONE),
+    Route("GET", "/metrics", Role.READ),
+    Route("GET", "/openapi.json", Role.READ),
+    Route("GET", "/docs", Role.READ),
+    Route("GET", "/", Role.READ),
+    Route("GET", "/explorer/{file}", Role.READ),
+    Route("GET", "/v1/indexes", Role.READ),
+    Route("GET", INDEX, Role.READ),
+    Route("POST", f"{INDEX}/search", Role.READ, is_queued=True),
+    Route("POST", f"{INDEX}/explain", Role.READ),
+    Route("GET", f"{INDEX}/items", Role.READ),
+    Route("GET", f"{INDEX}/items/{{id}}", Role.READ),
+    Route("POST", f"{INDEX}/items", Role.WRITE),
+    Route("PUT", f"{INDEX}/items", Role.WRITE),
+    Route("POST", f"{INDEX}/items/remove", Role.WRITE),
+    Route("POST", f"{INDEX}/refresh", Role.WRITE),
+    Route("POST", f"{INDEX}/compact", Role.WRITE),
+    Route("POST", f"{INDEX}/tune", Role.WRITE),
+    Route("GET", "/v1/jobs", Role.READ),
+    Route("GET", "/v1/jobs/{job}", Role.READ),
+)
+_PATTERNS = [(route, route.pattern) for route in ROUTES]
+OTHER = Route("", "other", Role.READ)
+"""Paths that no route has; they are answered 404 to those who may read."""
+
+
+def find_route(method: str, path: str) -> Route:
+    """Return the route of a request.
+
+    >>> find_route("POST", "/v1/indexes/movies/search").template
+    '/v1/indexes/{name}/search'
+    """
+    method = "GET" if method == "HEAD" else method
+    return next((route for route, own in _PATTERNS if route.method == method and own.fullmatch(path)), OTHER)
