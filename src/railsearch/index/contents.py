@@ -21,7 +21,7 @@ from railsearch.index.segment import Segment
 from railsearch.index.storage import Snapshot, Store
 from railsearch.index.storage.creating import creating, new_index
 from railsearch.index.storage.table_listing import summarise_tables
-from railsearch.index.tuned import TunedStrategy
+from railsearch.index.tuned import TunedStrategy, tuned_for
 from railsearch.kernels import KernelName
 from railsearch.similarity import QueryParts, Similarity, check_similarity, fingerprint
 
@@ -157,7 +157,7 @@ class Contents:
 
     def tuned_strategy(self, k: int) -> TunedStrategy | None:
         """Return the strategy that was chosen for a k with this engine."""
-        text = self.tuned.get(_tuned_for(k, self.corpus.engine))
+        text = self.tuned.get(tuned_for(k, self.corpus.engine))
         return None if text is None else TunedStrategy.parse(text)
 
     def reopen(self) -> "Contents":
@@ -243,7 +243,7 @@ class Contents:
 
     def remember(self, k: int, chosen: TunedStrategy) -> None:
         """Store the strategy that was chosen for a k with this engine."""
-        self._commit("tune", lambda segments, keep: segments, tuned={_tuned_for(k, self.corpus.engine): str(chosen)})
+        self._commit("tune", lambda segments, keep: segments, tuned={tuned_for(k, self.corpus.engine): str(chosen)})
 
     def refresh(self) -> bool:
         """Open the newest version; return True if it differs from the one that was open."""
@@ -317,11 +317,6 @@ class Contents:
     def _builder(self, on_rows: Callable[[int], None]) -> SegmentBuilder:
         dtype = self.corpus.segments[0].parts.components.dtype
         return SegmentBuilder(self.corpus.similarity, dtype=dtype, models=self.models, on_rows=on_rows)
-
-
-def _tuned_for(k: int, engine: Engine) -> str:
-    """Return the key of a tuned strategy: with another engine it would find other items, at another cost."""
-    return f"k = {k}, {engine.key}"
 
 
 def _checked_source(source: object) -> dict[str, str]:

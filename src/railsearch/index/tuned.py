@@ -9,12 +9,18 @@ from railsearch.foundation.results import ExpectedRecall
 from railsearch.index.strategy_text import format_strategy, parse_strategy
 
 if TYPE_CHECKING:
+    from railsearch.index.engines import Engine
     from railsearch.index.strategies import Strategy
 
 MEASURED = re.compile(
     r"(?P<strategy>[^;]*); recall >= (?P<recall>[01]\.\d{1,17}) with confidence (?P<confidence>0\.\d{1,17}) "
     r"at version (?P<version>\d{1,18})"
 )
+
+
+def tuned_for(k: int, engine: "Engine") -> str:
+    """Return the key of a tuned strategy: with another engine it would find other items, at another cost."""
+    return f"k = {k}, {engine.key}"
 
 
 @dataclass(frozen=True, slots=True)

@@ -10,9 +10,10 @@ from fastapi import Request as HttpRequest
 from fastapi import Response as HttpResponse
 from starlette.exceptions import HTTPException
 
-from railsearch import __version__
-from railsearch.server import routes
+import railsearch
+from railsearch.server import changes, routes
 from railsearch.server.docs_page import render_docs
+from railsearch.server.exchange import Answer, Request
 from railsearch.server.gate import INCOMING, Gate, Incoming
 from railsearch.server.metrics import MEDIA_TYPE as METRICS_TYPE
 from railsearch.server.problems import MEDIA_TYPE as PROBLEM_TYPE
@@ -38,7 +39,7 @@ def create_app(service: Service) -> Gate:
 
     app = FastAPI(
         title="railsearch",
-        version=__version__,
+        version=railsearch.__version__,
         description="Search certified indexes. Errors are problem details (RFC 9457). docs/http.md is the contract.",
         lifespan=lifespan,
         docs_url=None,
@@ -148,32 +149,32 @@ def _add_writing(app: FastAPI, service: Service, respond: "_Responder") -> None:
     @app.post("/v1/indexes/{name}/items", tags=["items"], openapi_extra=_body(ItemsBody, ARROW_FILE, ARROW_STREAM))
     async def add_items(name: Name, request: HttpRequest) -> HttpResponse:
         """Add items whose ids are not in the index; durable and searched when answered."""
-        return await respond(routes.put_items(service, _incoming(request), name, replaces=False))
+        return await respond(changes.put_items(service, _incoming(request), name, replaces=False))
 
     @app.put("/v1/indexes/{name}/items", tags=["items"], openapi_extra=_body(ItemsBody, ARROW_FILE, ARROW_STREAM))
     async def upsert_items(name: Name, request: HttpRequest) -> HttpResponse:
         """Add items, or replace those with the same ids; durable and searched when answered."""
-        return await respond(routes.put_items(service, _incoming(request), name, replaces=True))
+        return await respond(changes.put_items(service, _incoming(request), name, replaces=True))
 
     @app.post("/v1/indexes/{name}/items/remove", tags=["items"], openapi_extra=_body(RemoveBody))
     async def remove_items(name: Name, request: HttpRequest) -> HttpResponse:
         """Remove items; durable and searched when answered."""
-        return await respond(routes.remove_items(service, _incoming(request), name))
+        return await respond(changes.remove_items(service, _incoming(request), name))
 
     @app.post("/v1/indexes/{name}/refresh", tags=["indexes"])
     async def refresh(name: Name) -> HttpResponse:
         """Serve the newest version of the folder."""
-        return await respond(routes.refresh(service, name))
+        return await respond(changes.refresh(service, name))
 
     @app.post("/v1/indexes/{name}/compact", tags=["jobs"], status_code=202)
     async def compact(name: Name) -> HttpResponse:
         """Start a job that writes all items again, without the removed ones."""
-        return await respond(routes.compact(service, name))
+        return await respond(changes.compact(service, name))
 
     @app.post("/v1/indexes/{name}/tune", tags=["jobs"], status_code=202, openapi_extra=_body(TuneBody))
     async def tune(name: Name, request: HttpRequest) -> HttpResponse:
         """Start a job that finds the cheapest strategy that reaches a recall, on sample queries."""
-        return await respond(routes.tune(service, _incoming(request), name))
+        return await respond(changes.tune(service, _incoming(request), name))
 
 
 LOOKUP: list[Description] = [
@@ -193,7 +194,7 @@ class _Responder:
     def __init__(self, service: Service) -> None:
         self._service = service
 
-    async def __call__(self, answer: Awaitable[routes.Answer]) -> HttpResponse:
+    async def __call__(self, answer: Awaitable[Answer]) -> HttpResponse:
         try:
             found = await answer
         except Exception as error:
@@ -209,28 +210,28 @@ class _Responder:
         return HttpResponse(problem.to_json(), problem.status, headers, PROBLEM_TYPE)
 
 
-async def _plain(value: object) -> routes.Answer:
-    return routes.Answer.of(value)
+async def _plain(value: object) -> Answer:
+    return Answer.of(value)
 
 
-def _incoming(request: HttpRequest) -> routes.Request:
+def _incoming(request: HttpRequest) -> Request:
     incoming: Incoming = request.scope[INCOMING]
 
     async def wait_for_disconnect() -> None:
         while (await incoming.receive())["type"] != "http.disconnect":
             pass
 
-    return routes.Request(incoming.body, request.headers, request.query_params, wait_for_disconnect)
+    return Request(incoming.body, request.headers, request.query_params, wait_for_disconnect)
 
 
-async def _file(files: dict[str, StaticFile], name: str, request: HttpRequest) -> routes.Answer:
+async def _file(files: dict[str, StaticFile], name: str, request: HttpRequest) -> Answer:
     found = files.get(name)
     if found is None:
         raise Problem("not-found", f"there is no file {name!r:.200}.")
     headers = {"etag": found.etag, "cache-control": "no-cache"}
     if found.etag in request.headers.get("if-none-match", ""):
-        return routes.Answer(b"", 304, found.media_type, headers)
-    return routes.Answer(found.content, 200, found.media_type, headers)
+        return Answer(b"", 304, found.media_type, headers)
+    return Answer(found.content, 200, found.media_type, headers)
 
 
 def _body(kind: type[Body], *others: str) -> Description:

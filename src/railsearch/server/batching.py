@@ -37,7 +37,7 @@ class Question:
 
     k: int
     strategy: Strategy | None
-    allow: str | tuple[int, ...] | tuple[str, ...] | None
+    allow: str | tuple[int | str, ...] | None
     pad: bool
 
 

@@ -55,7 +55,7 @@ class Gate:
         if scope["type"] == "lifespan":
             await self._application(scope, receive, send)
         elif scope["type"] == "http":
-            await _Exchange(self._application, self._service, self._bodies, scope, receive, send).run()
+            await _Exchange(self._application, self._service, self._bodies, (scope, receive, send)).run()
         else:
             await send({"type": "websocket.close", "code": 1000})
 
@@ -64,14 +64,13 @@ class _Exchange:
     """One request and its answer."""
 
     def __init__(
-        self, application: Application, service: Service, bodies: Bodies, scope: Scope, receive: Receive, send: Send
+        self, application: Application, service: Service, bodies: Bodies, call: tuple[Scope, Receive, Send]
     ) -> None:
         self._application = application
         self._service = service
         self._bodies = bodies
-        self._scope = scope
-        self._receive = receive
-        self._send_raw = send
+        self._scope, self._receive, self._send_raw = call
+        scope = self._scope
         self._is_head = scope["method"] == "HEAD"
         self._route: Route = find_route(scope["method"], scope["path"])
         self._headers = {name.decode("latin-1"): value.decode("latin-1") for name, value in scope["headers"]}

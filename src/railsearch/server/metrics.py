@@ -22,7 +22,7 @@ class Metrics:
     """All metrics of one server."""
 
     def __init__(self) -> None:
-        disable_created_metrics()  # times of creation would double the text
+        disable_created_metrics()  # type: ignore[no-untyped-call]  # times of creation would double the text
         own = self._registry = CollectorRegistry()
         ProcessCollector(registry=own)
         PlatformCollector(registry=own)

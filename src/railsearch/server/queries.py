@@ -1,6 +1,7 @@
 """Bodies of requests: checked settings, and limits before any work."""
 
-from typing import Annotated, Literal
+from collections.abc import Mapping
+from typing import Annotated, Any, Literal, Self
 
 from pydantic import ConfigDict, Field
 
@@ -21,6 +22,11 @@ class Body(Config):
     """A JSON object; values are never converted."""
 
     model_config = ConfigDict(extra="forbid", frozen=True, allow_inf_nan=False, strict=True)
+
+    @classmethod
+    def of(cls, members: Mapping[str, Any]) -> Self:
+        """Check the members of a JSON object."""
+        return cls(**members)
 
 
 class Inputs(Body):

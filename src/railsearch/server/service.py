@@ -4,10 +4,11 @@ import asyncio
 import contextlib
 import logging
 import threading
-from collections.abc import Iterable
+from collections.abc import AsyncIterator, Callable, Iterable
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import TypeVar
 
 from railsearch.errors import RailsearchError
 from railsearch.foundation.errors import FingerprintError, InvalidInputError
@@ -22,6 +23,7 @@ from railsearch.server.metrics import Metrics
 from railsearch.server.problems import Problem
 from railsearch.server.served_index import ServedIndex
 
+Result = TypeVar("Result")
 logger = logging.getLogger(__name__)
 
 
@@ -117,9 +119,9 @@ class Service:
             raise Problem("loading", "the indexes are being opened; try again.", headers={"Retry-After": "1"})
         return served
 
-    async def in_thread(self, work, *arguments):  # type: ignore[no-untyped-def]
+    async def in_thread(self, work: Callable[[], Result]) -> Result:
         """Run work beside the event loop."""
-        return await asyncio.get_running_loop().run_in_executor(self.workers, work, *arguments)
+        return await asyncio.get_running_loop().run_in_executor(self.workers, work)
 
     def _watch(self) -> None:
         """Follow the folders: serve a new version as soon as it is there."""
@@ -133,7 +135,7 @@ class Service:
                     logger.warning("index %s cannot be refreshed: %s", served.name, error)
 
     @contextlib.asynccontextmanager
-    async def running(self):  # type: ignore[no-untyped-def]
+    async def running(self) -> AsyncIterator[None]:
         """Open beside the event loop, so that health can be asked meanwhile; close at the end."""
         opening = asyncio.get_running_loop().run_in_executor(None, self._try_to_open)
         try:

@@ -29,7 +29,7 @@ def read_items(
     """Read the items of a body; the index checks their shapes, ids and columns."""
     if media_type in (ARROW_FILE, ARROW_STREAM):
         return _of_table(_read_table(content, media_type), index, limits)
-    body = ItemsBody(**read_object(content))
+    body = ItemsBody.of(read_object(content))
     if body.texts is not None:
         return _of_texts(body, index, model, limits, replaces=replaces)
     given = body.embeddings

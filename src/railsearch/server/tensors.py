@@ -1,7 +1,6 @@
 """Searches as safetensors: embeddings in, ids and scores out, without the cost of decimal numbers."""
 
 import json
-from typing import Protocol
 
 import torch
 from safetensors import SafetensorError
@@ -9,21 +8,13 @@ from safetensors.torch import load, save
 from torch import Tensor
 
 from railsearch.foundation.errors import InvalidInputError
+from railsearch.foundation.results import SearchResult
 from railsearch.server.json_text import MalformedError, read_object, write_json
 
 MEDIA_TYPE = "application/x-safetensors"
 SETTINGS, ANSWER = "settings", "answer"
 LARGEST_HEADER = 2**20
 KNOWN = ("embeddings", "exclude", "exclude_offsets", "allow")
-
-
-class HasHits(Protocol):
-    """The tensors of a search result."""
-
-    ids: Tensor
-    scores: Tensor
-    ceiling: Tensor
-    num_scored: Tensor
 
 
 def read_search(content: bytes) -> dict[str, object]:
@@ -54,7 +45,7 @@ def read_search(content: bytes) -> dict[str, object]:
 
 
 def write_result(
-    result: HasHits, answer: dict[str, object], component_scores: Tensor | None, gate_weights: Tensor | None
+    result: SearchResult, answer: dict[str, object], component_scores: Tensor | None, gate_weights: Tensor | None
 ) -> bytes:
     """Return a result as a safetensors file, with everything that is not a tensor as JSON in its metadata."""
     tensors = {

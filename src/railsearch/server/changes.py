@@ -1,0 +1,105 @@
+"""The routes that change an index: items, refresh, and jobs."""
+
+from railsearch.index import Index
+from railsearch.server.encoding import encode
+from railsearch.server.exchange import JSON, Answer, Request
+from railsearch.server.json_text import read_object
+from railsearch.server.problems import Problem
+from railsearch.server.queries import RemoveBody, TuneBody
+from railsearch.server.served_index import ServedIndex
+from railsearch.server.service import Service
+from railsearch.server.tables import ARROW_FILE, ARROW_STREAM, read_items
+
+
+async def put_items(service: Service, request: Request, name: str, *, replaces: bool) -> Answer:
+    """Add items, or replace those with the same ids."""
+    served = _writable(service, name)
+    media = request.check_media_type(JSON, ARROW_FILE, ARROW_STREAM)
+
+    def work() -> Answer:
+        items = read_items(
+            request.body, media, index=served.current, model=served.model, limits=service.limits, replaces=replaces
+        )
+        return _changed(
+            served.change(lambda index: (index.upsert if replaces else index.add)(items, show_progress=False))
+        )
+
+    return await service.in_thread(work)
+
+
+async def remove_items(service: Service, request: Request, name: str) -> Answer:
+    """Remove items."""
+    served = _writable(service, name)
+    request.check_media_type(JSON)
+    body = RemoveBody.of(read_object(request.body))
+    service.limits.check("max_items", len(body.ids), "the number of ids")
+
+    def work() -> Answer:
+        return _changed(served.change(lambda index: index.remove(body.ids, missing_ok=body.missing_ok)))
+
+    return await service.in_thread(work)
+
+
+async def refresh(service: Service, name: str) -> Answer:
+    """Serve the newest version of the folder."""
+    served = service.index(name)
+
+    def work() -> Answer:
+        has_changed = served.refresh()
+        return Answer.of({"version": served.current.version, "changed": has_changed})
+
+    return await service.in_thread(work)
+
+
+async def compact(service: Service, name: str) -> Answer:
+    """Start to write all items again, without the removed ones."""
+    served = _writable(service, name)
+
+    def work() -> dict[str, object]:
+        return {"version": served.change_beside(lambda index: index.compact()).version}
+
+    return _job(service.jobs.start("compact", name, work).to_dict())
+
+
+async def tune(service: Service, request: Request, name: str) -> Answer:
+    """Start to look for the cheapest strategy that reaches a recall."""
+    served = _writable(service, name)
+    request.check_media_type(JSON)
+    body = TuneBody.of(read_object(request.body))
+    kind, values = body.chosen(service.limits.for_samples)
+    service.limits.check("max_k", body.k, "k")
+
+    def work() -> dict[str, object]:
+        report: dict[str, object] = {}
+
+        def measure(index: Index) -> None:
+            encoded = encode(index, served.model, kind, values)
+            report.update(
+                index.tune(
+                    encoded.queries,
+                    body.k,
+                    target_recall=body.target_recall,
+                    confidence=body.confidence,
+                    user_ids=encoded.user_ids,
+                    show_progress=False,
+                ).to_dict()
+            )
+
+        return {"version": served.change_beside(measure).version, **report}
+
+    return _job(service.jobs.start("tune", name, work).to_dict())
+
+
+def _writable(service: Service, name: str) -> ServedIndex:
+    served = service.index(name)
+    if not service.settings.is_writable:
+        raise Problem("forbidden", "this server is read-only; start it with --writable to change indexes.")
+    return served
+
+
+def _changed(index: Index) -> Answer:
+    return Answer.of({"version": index.version, "items": len(index)})
+
+
+def _job(job: dict[str, object]) -> Answer:
+    return Answer.of(job, 202, {"Location": f"/v1/jobs/{job['id']}"})
