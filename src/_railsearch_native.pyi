@@ -126,6 +126,39 @@ def scan(
     stride: int,
     /,
 ) -> None: ...
+
+class Int8Table:
+    def __init__(self, isa: str, num_threads: int, items: Items, dim: int, /) -> None: ...
+    @property
+    def is_usable(self) -> bool: ...
+    @property
+    def num_bytes(self) -> int: ...
+
+def scan_int8(
+    isa: str,
+    num_threads: int,
+    vectors: int,
+    num_vectors: int,
+    group: int,
+    table: Int8Table,
+    items: Items,
+    row_filter: Filter,
+    n: int,
+    scores: int,
+    rows: int,
+    /,
+) -> None: ...
+def bound_int8(
+    isa: str,
+    vectors: int,
+    num_vectors: int,
+    table: Int8Table,
+    thresholds: int,
+    low: int,
+    high: int,
+    is_reached: int,
+    /,
+) -> bool: ...
 def select_best(
     isa: str,
     num_threads: int,

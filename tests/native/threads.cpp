@@ -8,6 +8,7 @@
 #include <vector>
 
 #include "dispatch.h"
+#include "int8_table.h"
 #include "pool.h"
 #include "search.h"
 #include "self_check.h"
@@ -37,8 +38,14 @@ std::vector<float> numbers(size_t count, uint32_t seed) {
 struct World {
     std::vector<float> queries = numbers(NUM_QUERIES * DIM, 1), rows = numbers(NUM_ITEMS * DIM, 2);
     Form form{Mixture{1, 1, DIM, 1}, 1.0f, false, nullptr, nullptr, nullptr, nullptr};
-    Items items;
-    World() { items.add({reinterpret_cast<const char*>(rows.data()), DIM * 4, nullptr, 0, NUM_ITEMS}); }
+    Items items = items_of(rows);
+    Int8Table int8{{*portable_operations(), 3, [] {}}, items, DIM};
+
+    static Items items_of(const std::vector<float>& rows) {
+        Items items;
+        items.add({reinterpret_cast<const char*>(rows.data()), DIM * 4, nullptr, 0, NUM_ITEMS});
+        return items;
+    }
 
     std::vector<int64_t> best(const Operations& operations, int num_threads, const Poll& poll) const {
         std::vector<float> scores(NUM_QUERIES * K);
@@ -49,6 +56,8 @@ struct World {
         scan(context, queries.data(), NUM_QUERIES, 1, DIM, items, Filter(), K, scores.data(), scanned.data(), nullptr,
              0);
         check(found == scanned, "a scan and a search by dot product find the same rows");
+        scan_int8(context, queries.data(), NUM_QUERIES, 1, int8, items, Filter(), K, scores.data(), scanned.data());
+        check(found == scanned, "a scan in int8 finds the same rows");
         return found;
     }
 };
@@ -110,6 +119,14 @@ void refuse_wrong_operations() {
     wrong = right;
     wrong.dot_above = [](const float*, int64_t, int64_t, const float*, const float*, float*, uint64_t*) { return false; };
     check(!agrees_with_portable(wrong), "a wrong scan is noticed");
+    wrong = right;
+    wrong.reach_int8 = [](const Int8Panel& panel, const Int8Vectors& vectors, const float* levels, int32_t* products,
+                          float* margins, uint64_t* lanes) {
+        const bool has_any = right.reach_int8(panel, vectors, levels, products, margins, lanes);
+        lanes[vectors.count - 1] &= ~(uint64_t{1} << 47);
+        return has_any;
+    };
+    check(!agrees_with_portable(wrong), "a wrong product of int8 is noticed");
     wrong = right;
     wrong.pack = [](Number number, const void* const* rows, int count, int64_t length, float* panel) {
         right.pack(number, rows, count, length, panel);

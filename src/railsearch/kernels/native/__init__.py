@@ -1,6 +1,7 @@
 """Kernels in C++ for CPUs: compiled when railsearch is installed, if there is a compiler."""
 
 from railsearch.kernels.native.forms import can_compute, has_plain_gate
+from railsearch.kernels.native.int8 import Int8Table, can_use_int8
 from railsearch.kernels.native.kernel import NativeKernel
 from railsearch.kernels.native.layers import can_project, item_parts, query_parts
 from railsearch.kernels.native.library import ISA_VARIABLE, chosen_isa, is_available, usable_isas, why_missing
@@ -10,11 +11,13 @@ from railsearch.kernels.native.training import can_train, has_training, native_m
 
 __all__ = [
     "ISA_VARIABLE",
+    "Int8Table",
     "NativeKernel",
     "can_compute",
     "can_project",
     "can_select",
     "can_train",
+    "can_use_int8",
     "chosen_isa",
     "has_plain_gate",
     "has_training",

@@ -327,6 +327,7 @@ void for_each(const float* values, int64_t count, float* results) {
 }  // namespace
 }  // namespace railsearch
 
+#include "reach_int8.inl"
 #include "training.inl"
 
 namespace railsearch {
@@ -335,7 +336,8 @@ namespace {
 constexpr Operations make_operations(const char* name) {
     return {name,      WIDTH,     pack,      mix,            bound,
             products,  mix_products,         dot,            dot_above,
-            reach,     train_forward,        train_backward, training_scratch_size,
+            reach,     reach_int8,           MOST_DIGIT,     train_forward,
+            train_backward,                  training_scratch_size,
             for_each<exponential>,           for_each<silu>};
 }
 

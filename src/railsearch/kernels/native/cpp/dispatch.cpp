@@ -5,6 +5,9 @@ namespace railsearch {
 #ifndef RAILSEARCH_HAS_AVX2
 const Operations* avx2_operations() { return nullptr; }
 #endif
+#ifndef RAILSEARCH_HAS_VNNI
+const Operations* avx512_vnni_operations() { return nullptr; }
+#endif
 #ifndef RAILSEARCH_HAS_AVX512
 const Operations* avx512_operations() { return nullptr; }
 #endif
@@ -30,10 +33,19 @@ bool cpu_has_avx512() {
 #endif
 }
 
+bool cpu_has_vnni() {
+#ifdef RAILSEARCH_HAS_VNNI
+    return cpu_has_avx512() && __builtin_cpu_supports("avx512vnni");
+#else
+    return false;
+#endif
+}
+
 }  // namespace
 
 std::vector<const Operations*> usable_operations() {
     std::vector<const Operations*> found;
+    if (cpu_has_vnni()) found.push_back(avx512_vnni_operations());
     if (cpu_has_avx512()) found.push_back(avx512_operations());
     if (cpu_has_avx2()) found.push_back(avx2_operations());
     found.push_back(portable_operations());

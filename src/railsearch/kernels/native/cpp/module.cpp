@@ -6,6 +6,7 @@
 #include <stdexcept>
 
 #include "dispatch.h"
+#include "int8_table.h"
 #include "layers.h"
 #include "lists.h"
 #include "search.h"
@@ -48,7 +49,7 @@ Context context_of(const std::string& isa, int num_threads) { return {chosen(isa
 NB_MODULE(_railsearch_native, m) {
     using namespace railsearch;
 
-    m.attr("INTERFACE") = 2;  // library.py asks for this number; raise both if a signature changes
+    m.attr("INTERFACE") = 3;  // library.py asks for this number; raise both if a signature changes
 
     nb::class_<Form>(m, "Form").def(
         "__init__",
@@ -143,6 +144,30 @@ NB_MODULE(_railsearch_native, m) {
         const nb::gil_scoped_release unlocked;
         scan(context, at<const float>(vectors), num_vectors, group, dim, items, filter, n, at<float>(scores),
                     at<int64_t>(rows), at<float>(bounds), stride);
+    });
+
+    nb::class_<Int8Table>(m, "Int8Table")
+        .def("__init__", [](Int8Table* self, const std::string& isa, int num_threads, const Items& items, int64_t dim) {
+            const Context context = context_of(isa, num_threads);
+            const nb::gil_scoped_release unlocked;
+            new (self) Int8Table(context, items, dim);
+        })
+        .def_prop_ro("is_usable", &Int8Table::is_usable)
+        .def_prop_ro("num_bytes", &Int8Table::num_bytes);
+
+    m.def("scan_int8", [](const std::string& isa, int num_threads, uintptr_t vectors, int64_t num_vectors, int64_t group,
+                          const Int8Table& table, const Items& items, const Filter& filter, int64_t n, uintptr_t scores,
+                          uintptr_t rows) {
+        const Context context = context_of(isa, num_threads);
+        const nb::gil_scoped_release unlocked;
+        scan_int8(context, at<const float>(vectors), num_vectors, group, table, items, filter, n, at<float>(scores),
+                  at<int64_t>(rows));
+    });
+
+    m.def("bound_int8", [](const std::string& isa, uintptr_t vectors, int64_t num_vectors, const Int8Table& table,
+                           uintptr_t thresholds, uintptr_t low, uintptr_t high, uintptr_t is_reached) {
+        return bound_int8(context_of(isa, 1), at<const float>(vectors), num_vectors, table, at<const float>(thresholds),
+                          at<float>(low), at<float>(high), at<bool>(is_reached));
     });
 
     m.def("select_best", [](const std::string& isa, int num_threads, uintptr_t scores, uintptr_t ties, int64_t count,

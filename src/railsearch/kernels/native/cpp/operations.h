@@ -18,6 +18,31 @@ constexpr int MOST_ITEMS_PER_PANEL = 48;
 // The longest vectors of `dot_above`: one panel of them stays in L1.
 constexpr int64_t MOST_SCANNED_DIM = 256;
 
+// Rows of a panel in int8, in every instruction set; one bit of a uint64_t each.
+constexpr int ROWS_PER_INT8_PANEL = 48;
+
+// Rows x in int8: x = digits / rate + error; see int8_table.h. A digit is stored with 128 added to it.
+struct Int8Panel {
+    const uint8_t* digits;  // [steps][ROWS_PER_INT8_PANEL][4]
+    const float* rates;     // [ROWS_PER_INT8_PANEL]
+    float error;            // of any row: the length of its error times its rate
+    float length;           // of any row: the length of its digits
+    float rate;             // the greatest one
+};
+
+// Vectors in int8 that are scanned together, and how far their products with a row may be off: in units of the last
+// digit, at most by_error * error + by_length * length + by_rate * rate + slack.
+struct Int8Vectors {
+    const int8_t* tiles;       // [tile][steps][ROWS_PER_TILE][4]
+    const int32_t* starts;     // -128 times the sum of each vector's digits
+    const float* by_error;     // these are padded to whole tiles
+    const float* by_length;
+    const float* by_rate;
+    float slack;
+    int64_t count;
+    int64_t steps;             // 4 digits each
+};
+
 // The shape and weights of a Mixture of Logits. The weights of the gate's network are cut into tiles.
 struct Mixture {
     int64_t num_query_components = 1;
@@ -113,6 +138,16 @@ struct Operations {
     // Return false if none is.
     bool (*reach)(const float* scores, const float* thresholds, int64_t num_rows, bool or_equal, uint64_t* lanes);
 
+    // For each of the vectors, which rows of a panel may have a score of at least its threshold: a bit is 0 only if
+    // product + margin < level * rate, where the level is the threshold times the rate of the vector. The products
+    // [count][ROWS_PER_INT8_PANEL] are exact; only those of vectors with any bit are written. Margins [count] are
+    // written for all. Return false if there is no bit.
+    bool (*reach_int8)(const Int8Panel& panel, const Int8Vectors& vectors, const float* levels, int32_t* products,
+                       float* margins, uint64_t* lanes);
+
+    // The greatest digit of a vector that `reach_int8` multiplies exactly.
+    int most_digit;
+
     // Scores (B, N) of the queries from `first` to `last` - 1 in training.
     void (*train_forward)(const TrainingStep& step, int64_t first, int64_t last, float* scratch, float* mixed);
 
@@ -139,5 +174,6 @@ inline int64_t scratch_size(const Mixture& mixture, int64_t queries_per_chunk, i
 const Operations* portable_operations();
 const Operations* avx2_operations();
 const Operations* avx512_operations();
+const Operations* avx512_vnni_operations();
 
 }  // namespace railsearch

@@ -10,29 +10,14 @@ namespace {
 
 constexpr size_t LEAST_FOR_RADIX = 256;  // fewer keys are sorted by comparing them
 
-uint32_t rank_of(uint64_t key) { return static_cast<uint32_t>(key >> 32); }
-
-// Drop keys that cannot be among the k best, and keep the order of the others. The scores are counted in equal
-// intervals: all below the interval of the k-th best go. Return the least score of that interval as a rank.
+// Drop keys that cannot be among the k best, and keep the order of the others. Return the least rank that is kept.
 uint32_t drop_worse(std::vector<uint64_t>& keys, int64_t k) {
-    uint32_t low = ~uint32_t{0}, high = 0;
-    for (const uint64_t key : keys) {
-        low = std::min(low, rank_of(key));
-        high = std::max(high, rank_of(key));
-    }
-    constexpr int BITS = 9;
-    int shift = 0;
-    while (((high - low) >> shift) >> BITS != 0) ++shift;
-    std::array<uint32_t, 1 << BITS> counts{};
-    for (const uint64_t key : keys) ++counts[(rank_of(key) - low) >> shift];
-    int64_t num_kept = 0;
-    uint32_t interval = 1 << BITS;
-    while (num_kept < k) num_kept += counts[--interval];
-    const uint32_t edge = low + (interval << shift);
+    const auto rank = [](uint64_t key) { return static_cast<uint32_t>(key >> 32); };
+    const uint32_t edge = rank_of_best(keys, k, rank);
     size_t end = 0;
     for (const uint64_t key : keys) {
         keys[end] = key;
-        end += rank_of(key) >= edge;
+        end += rank(key) >= edge;
     }
     keys.resize(end);
     return edge;

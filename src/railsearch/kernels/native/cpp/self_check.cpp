@@ -3,6 +3,7 @@
 #include <cstring>
 #include <vector>
 
+#include "int8_table.h"
 #include "layers.h"
 #include "search.h"
 
@@ -13,6 +14,7 @@ namespace {
 constexpr int64_t NUM_QUERIES = 5, NUM_QUERY_COMPONENTS = 3, NUM_ITEM_COMPONENTS = 2, PAIRS = 6, HIDDEN = 10;
 constexpr int64_t NUM_ITEMS = 113, FIRST_SEGMENT = 50, K = 7;  // several panels of any width, the last one not full
 constexpr uint16_t LARGEST_FRACTION = 0x3ff;
+constexpr int LEAST_MOST_DIGIT = 63;  // of all instruction sets
 
 // Numbers from -1 to 1 that are the same everywhere.
 class Draws {
@@ -143,12 +145,43 @@ std::vector<char> results(const Operations& operations, Number number, int64_t d
     return found;
 }
 
+// What the operation on int8 returns: exact products of digits that every instruction set can multiply, and the lanes
+// that reach some levels.
+std::vector<char> int8_results(const Operations& operations, int64_t dim) {
+    constexpr int64_t NUM_VECTORS = 7;
+    Draws draws(static_cast<uint32_t>(dim));
+    const std::vector<float> rows = draws.floats(NUM_ITEMS * dim), vectors = draws.floats(NUM_VECTORS * dim);
+    Items items;
+    items.add({reinterpret_cast<const char*>(rows.data()), dim * 4, nullptr, 0, NUM_ITEMS});
+    const Int8Table table({operations, 1, [] {}}, items, dim);
+    const PackedInt8Vectors packed(vectors.data(), NUM_VECTORS, dim, LEAST_MOST_DIGIT);
+    std::vector<char> found;
+    for (const float threshold : {-1e9f, 0.5f, 1e9f}) {
+        for (int64_t place = 0; place < table.num_panels(); ++place) {
+            const Int8Vectors block = packed.block(0, NUM_VECTORS);
+            std::vector<float> levels(NUM_VECTORS), margins(NUM_VECTORS);
+            for (int64_t i = 0; i < NUM_VECTORS; ++i) levels[static_cast<size_t>(i)] = threshold * packed.rate(i);
+            std::vector<int32_t> products(NUM_VECTORS * ROWS_PER_INT8_PANEL, 0);
+            std::vector<uint64_t> lanes(NUM_VECTORS, 0);
+            const Int8Panel panel = table.panel(place);
+            const bool has_any = operations.reach_int8(panel, block, levels.data(), products.data(), margins.data(),
+                                                       lanes.data());
+            found.push_back(static_cast<char>(has_any));
+            if (threshold < 0.0f) append(found, products);  // all are written
+            append(found, margins);
+            append(found, lanes);
+        }
+    }
+    return found;
+}
+
 }  // namespace
 
 bool agrees_with_portable(const Operations& operations) {
     for (const Number number : {Number::fp32, Number::fp16, Number::bf16}) {
         for (const int64_t dim : {13, 32}) {
             const bool has_silu = dim == 13;
+            if (int8_results(operations, dim) != int8_results(*portable_operations(), dim)) return false;
             if (results(operations, number, dim, has_silu) != results(*portable_operations(), number, dim, has_silu)) {
                 return false;
             }

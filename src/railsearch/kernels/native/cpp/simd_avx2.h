@@ -44,6 +44,29 @@ inline uint64_t lanes_at_least(Vector a, Vector b) {
     return static_cast<uint32_t>(_mm256_movemask_ps(_mm256_cmp_ps(a.lanes, b.lanes, _CMP_GE_OQ)));
 }
 
+// 8 whole numbers, the 4 digits of 8 rows each, and 4 digits of a query for all lanes.
+struct Whole {
+    __m256i lanes;
+};
+using Bytes = Whole;
+using Digits = Whole;
+
+constexpr int MOST_DIGIT = 63;  // 2 products of it with 255 are still a 16-bit number
+
+inline Whole fill_whole(int32_t value) { return {_mm256_set1_epi32(value)}; }
+inline void store_whole(int32_t* to, Whole a) { _mm256_storeu_si256(reinterpret_cast<__m256i*>(to), a.lanes); }
+inline Bytes load_bytes(const uint8_t* from) { return {_mm256_loadu_si256(reinterpret_cast<const __m256i*>(from))}; }
+inline Digits load_digits(const int8_t* from) {
+    int32_t four;
+    std::memcpy(&four, from, sizeof(four));
+    return {_mm256_set1_epi32(four)};
+}
+inline Whole add_products(Whole sums, Bytes bytes, Digits digits) {
+    const __m256i pairs = _mm256_maddubs_epi16(bytes.lanes, digits.lanes);
+    return {_mm256_add_epi32(sums.lanes, _mm256_madd_epi16(pairs, _mm256_set1_epi16(1)))};
+}
+inline Vector to_floats(Whole a) { return {_mm256_cvtepi32_ps(a.lanes)}; }
+
 }  // namespace
 }  // namespace railsearch
 

@@ -43,6 +43,39 @@ inline void add_sums_of_4(const Vector* v, float* sums) {
 inline uint64_t lanes_greater(Vector a, Vector b) { return _mm512_cmp_ps_mask(a.lanes, b.lanes, _CMP_GT_OQ); }
 inline uint64_t lanes_at_least(Vector a, Vector b) { return _mm512_cmp_ps_mask(a.lanes, b.lanes, _CMP_GE_OQ); }
 
+// 16 whole numbers, the 4 digits of 16 rows each, and 4 digits of a query for all lanes.
+struct Whole {
+    __m512i lanes;
+};
+using Bytes = Whole;
+using Digits = Whole;
+
+#ifdef RAILSEARCH_VNNI
+constexpr int MOST_DIGIT = 127;
+#else
+constexpr int MOST_DIGIT = 63;  // 2 products of it with 255 are still a 16-bit number
+#endif
+
+inline Whole fill_whole(int32_t value) { return {_mm512_set1_epi32(value)}; }
+inline void store_whole(int32_t* to, Whole a) { _mm512_storeu_si512(to, a.lanes); }
+inline Bytes load_bytes(const uint8_t* from) { return {_mm512_loadu_si512(from)}; }
+inline Digits load_digits(const int8_t* from) {
+    int32_t four;
+    std::memcpy(&four, from, sizeof(four));
+    return {_mm512_set1_epi32(four)};
+}
+inline Whole add_products(Whole sums, Bytes bytes, Digits digits) {
+#ifdef RAILSEARCH_VNNI
+    // GCC 12 copies the sums twice in each step if it is given the intrinsic.
+    __asm__("vpdpbusd %2, %1, %0" : "+v"(sums.lanes) : "v"(bytes.lanes), "v"(digits.lanes));
+    return sums;
+#else
+    const __m512i pairs = _mm512_maddubs_epi16(bytes.lanes, digits.lanes);
+    return {_mm512_add_epi32(sums.lanes, _mm512_madd_epi16(pairs, _mm512_set1_epi16(1)))};
+#endif
+}
+inline Vector to_floats(Whole a) { return {_mm512_cvtepi32_ps(a.lanes)}; }
+
 }  // namespace
 }  // namespace railsearch
 

@@ -86,6 +86,48 @@ inline float widen_fp16(uint16_t half) {
     return value;
 }
 
+// Whole numbers, the 4 digits of each row, and 4 digits of a query for all lanes.
+struct Whole {
+    int32_t lanes[Vector::LANES];
+};
+struct Bytes {
+    uint8_t bytes[4 * Vector::LANES];
+};
+struct Digits {
+    int8_t digits[4];
+};
+
+constexpr int MOST_DIGIT = 127;
+
+inline Whole fill_whole(int32_t value) {
+    Whole result;
+    for (int i = 0; i < Vector::LANES; ++i) result.lanes[i] = value;
+    return result;
+}
+inline void store_whole(int32_t* to, Whole a) { std::memcpy(to, a.lanes, sizeof(a.lanes)); }
+inline Bytes load_bytes(const uint8_t* from) {
+    Bytes result;
+    std::memcpy(result.bytes, from, sizeof(result.bytes));
+    return result;
+}
+inline Digits load_digits(const int8_t* from) {
+    Digits result;
+    std::memcpy(result.digits, from, sizeof(result.digits));
+    return result;
+}
+// Add the 4 products of each lane to its sum.
+inline Whole add_products(Whole sums, Bytes bytes, Digits digits) {
+    for (int i = 0; i < Vector::LANES; ++i) {
+        for (int j = 0; j < 4; ++j) sums.lanes[i] += bytes.bytes[4 * i + j] * digits.digits[j];
+    }
+    return sums;
+}
+inline Vector to_floats(Whole a) {
+    Vector result;
+    for (int i = 0; i < Vector::LANES; ++i) result.lanes[i] = static_cast<float>(a.lanes[i]);
+    return result;
+}
+
 // Nothing is transposed in groups here.
 inline void transpose_bulk(Number, const void* const*, int64_t, int, float*, int64_t& done) { done = 0; }
 inline void transpose_back_bulk(const float*, int, int, int64_t, float*, int64_t& done) { done = 0; }
