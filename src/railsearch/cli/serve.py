@@ -73,8 +73,14 @@ def serve(
             show_default=False,
         ),
     ] = None,
-    max_body_mb: Annotated[int, typer.Option(help="Largest body of a request, in MB.", min=1, max=1024)] = 32,
+    max_body_mb: Annotated[int, typer.Option(help="Largest body of a request, in MB.", min=1, max=1024)] = 16,
     queue: Annotated[int, typer.Option(help="Queries that may wait; more are answered 429.", min=1)] = 256,
+    head_seconds: Annotated[
+        float, typer.Option(help="Time in which the head of a request must arrive.", min=0.1)
+    ] = 10.0,
+    body_seconds: Annotated[
+        float, typer.Option(help="Time in which the body of a request must arrive.", min=0.1)
+    ] = 20.0,
     drain_seconds: Annotated[
         float,
         typer.Option(help="After SIGTERM, time in which /readyz answers 503 before connections are closed.", min=0.0),
@@ -130,6 +136,7 @@ def serve(
                 queue_queries=queue,
                 max_queries=min(256, queue),
             ),
+            body_seconds=body_seconds,
             watch_seconds=watch,
         ),
         models=[read_model(path, data) for path in model or ()],
@@ -137,7 +144,9 @@ def serve(
     )
     shown = f"[{host}]" if ":" in host else host
     print(f"railsearch serves {', '.join(service.indexes)} at http://{shown}:{listening.getsockname()[1]}/", flush=True)
-    uvicorn_server.run_server(create_app(service), service, listening, drain_seconds=drain_seconds)
+    uvicorn_server.run_server(
+        create_app(service), service, listening, head_seconds=head_seconds, drain_seconds=drain_seconds
+    )
     if service.failure is not None:
         raise service.failure
 

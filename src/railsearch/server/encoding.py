@@ -66,7 +66,7 @@ def encode(index: Index, model: QueryModel | None, kind: str, values: object) ->
     """Return the queries of one request; raises InvalidInputError if they do not fit the index."""
     if kind == "embeddings":
         shape = index.contents.corpus.similarity.query_shape
-        return Encoded(as_embeddings(_as_floats(values), name="embeddings", shape=shape))
+        return Encoded(as_embeddings(as_floats(values), name="embeddings", shape=shape))
     known = {} if model is None else model.encoders
     if kind not in known:
         accepted = ", ".join(["embeddings", *known])
@@ -74,7 +74,7 @@ def encode(index: Index, model: QueryModel | None, kind: str, values: object) ->
     return known[kind](values)  # type: ignore[arg-type]
 
 
-def _as_floats(values: object) -> ArrayLike:
+def as_floats(values: object) -> ArrayLike:
     """Return numbers of JSON as floats: it writes 1.0 as 1."""
     if not isinstance(values, list):
         return values  # type: ignore[return-value]

@@ -35,7 +35,7 @@ class Limits:
     max_explained_items: int = 100
     max_found_items: int = 100
     """Items that a lookup by text returns."""
-    max_body_bytes: int = 32 * 2**20
+    max_body_bytes: int = 16 * 2**20
     max_buffered_bytes: int = 128 * 2**20
     """Bodies of all requests that are being received and answered."""
     max_header_bytes: int = 32 * 2**10

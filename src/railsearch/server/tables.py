@@ -9,7 +9,7 @@ from railsearch.foundation.errors import InvalidInputError
 from railsearch.foundation.json_values import rows_from_json
 from railsearch.foundation.results import ItemBatch, ItemBatches
 from railsearch.index import Index
-from railsearch.server.encoding import QueryModel
+from railsearch.server.encoding import QueryModel, as_floats
 from railsearch.server.json_text import MalformedError, read_object
 from railsearch.server.limits import Limits
 from railsearch.server.queries import ItemsBody
@@ -42,7 +42,7 @@ def read_items(
         if frame is None:
             raise InvalidInputError("metadata was given but the index has none; omit it.")
         metadata = rows_from_json(body.metadata, frame.schema)
-    return ItemBatch(given, body.ids, metadata)
+    return ItemBatch(as_floats(given), body.ids, metadata)
 
 
 def _of_texts(
