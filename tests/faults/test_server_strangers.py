@@ -83,7 +83,8 @@ NAMES = [
 ]  # fmt: skip
 PATHS = [
     SEARCH, SEARCH, SEARCH, b"/v1/indexes/strings/search", b"/v1/indexes/movies/explain",
-    b"/v1/indexes/movies/items/remove", b"/v1/indexes/strings/items/remove", b"/v1/indexes/movies/items", b"/v1/indexes/movies/tune",
+    b"/v1/indexes/movies/items/remove", b"/v1/indexes/strings/items/remove", b"/v1/indexes/movies/items",
+    b"/v1/indexes/movies/tune",
 ]  # fmt: skip
 
 

@@ -106,7 +106,7 @@ def serve(
     try:
         from railsearch.server import uvicorn_server  # noqa: PLC0415  (optional)
         from railsearch.server.app import create_app  # noqa: PLC0415
-        from railsearch.server.encoding import read_model  # noqa: PLC0415
+        from railsearch.server.encoding import read_models  # noqa: PLC0415
         from railsearch.server.limits import Limits  # noqa: PLC0415
         from railsearch.server.service import ServerSettings, Service  # noqa: PLC0415
     except ModuleNotFoundError as error:
@@ -117,8 +117,6 @@ def serve(
             f"--host is {host}, which other machines can reach, but there are no keys; give --api-key-file, or listen "
             "at 127.0.0.1."
         )
-    if data is not None and not model:
-        raise InvalidInputError("--data holds histories for a recommender; give --model too.")
     _set_up_logging(access_log=access_log)
     if threads is not None:
         torch.set_num_threads(threads)
@@ -139,7 +137,7 @@ def serve(
             body_seconds=body_seconds,
             watch_seconds=watch,
         ),
-        models=[read_model(path, data) for path in model or ()],
+        models=read_models(model or [], data),
         engine=chosen_engine(engine),
     )
     shown = f"[{host}]" if ":" in host else host

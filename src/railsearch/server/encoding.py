@@ -1,6 +1,6 @@
 """The model beside an index: it turns texts, histories and users into queries."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -48,17 +48,22 @@ class QueryModel:
         return self.source.kind.removeprefix("railsearch.").replace("_", " ")
 
 
-def read_model(path: Path, data: Path | None) -> QueryModel:
-    """Read the folder of a text retriever or a recommender; `data` holds the histories of users."""
-    found = load(path)
-    if isinstance(found, TextRetriever):
-        if data is not None:
-            raise InvalidInputError("--data holds histories of users, but the model encodes texts; omit --data.")
-        return _of_retriever(found)
-    if isinstance(found, Recommender):
+def read_models(paths: Sequence[Path], data: Path | None) -> list[QueryModel]:
+    """Read folders of text retrievers and recommenders; `data` holds the histories of users, for recommenders."""
+    found = [_read(path, data) for path in paths]
+    if data is not None and all(model.history_column is None for model in found):
+        raise InvalidInputError("--data holds histories of users, but no --model is a recommender; omit --data.")
+    return found
+
+
+def _read(path: Path, data: Path | None) -> QueryModel:
+    loaded = load(path)
+    if isinstance(loaded, TextRetriever):
+        return _of_retriever(loaded)
+    if isinstance(loaded, Recommender):
         return _of_recommender(path, data)
     raise InvalidInputError(
-        f"{path} holds a {type(found).__name__}; give the model of a text retriever or a recommender, or omit --model."
+        f"{path} holds a {type(loaded).__name__}; give the model of a text retriever or a recommender, or omit --model."
     )
 
 
