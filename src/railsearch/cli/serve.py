@@ -73,8 +73,14 @@ def serve(
             show_default=False,
         ),
     ] = None,
-    max_body_mb: Annotated[int, typer.Option(help="Largest body of a request, in MB.", min=1, max=1024)] = 32,
+    max_body_mb: Annotated[int, typer.Option(help="Largest body of a request, in MB.", min=1, max=1024)] = 16,
     queue: Annotated[int, typer.Option(help="Queries that may wait; more are answered 429.", min=1)] = 256,
+    head_seconds: Annotated[
+        float, typer.Option(help="Time in which the head of a request must arrive.", min=0.1)
+    ] = 10.0,
+    body_seconds: Annotated[
+        float, typer.Option(help="Time in which the body of a request must arrive.", min=0.1)
+    ] = 20.0,
     drain_seconds: Annotated[
         float,
         typer.Option(help="After SIGTERM, time in which /readyz answers 503 before connections are closed.", min=0.0),
@@ -100,7 +106,7 @@ def serve(
     try:
         from railsearch.server import uvicorn_server  # noqa: PLC0415  (optional)
         from railsearch.server.app import create_app  # noqa: PLC0415
-        from railsearch.server.encoding import read_model  # noqa: PLC0415
+        from railsearch.server.encoding import read_models  # noqa: PLC0415
         from railsearch.server.limits import Limits  # noqa: PLC0415
         from railsearch.server.service import ServerSettings, Service  # noqa: PLC0415
     except ModuleNotFoundError as error:
@@ -111,8 +117,6 @@ def serve(
             f"--host is {host}, which other machines can reach, but there are no keys; give --api-key-file, or listen "
             "at 127.0.0.1."
         )
-    if data is not None and not model:
-        raise InvalidInputError("--data holds histories for a recommender; give --model too.")
     _set_up_logging(access_log=access_log)
     if threads is not None:
         torch.set_num_threads(threads)
@@ -130,14 +134,17 @@ def serve(
                 queue_queries=queue,
                 max_queries=min(256, queue),
             ),
+            body_seconds=body_seconds,
             watch_seconds=watch,
         ),
-        models=[read_model(path, data) for path in model or ()],
+        models=read_models(model or [], data),
         engine=chosen_engine(engine),
     )
     shown = f"[{host}]" if ":" in host else host
     print(f"railsearch serves {', '.join(service.indexes)} at http://{shown}:{listening.getsockname()[1]}/", flush=True)
-    uvicorn_server.run_server(create_app(service), service, listening, drain_seconds=drain_seconds)
+    uvicorn_server.run_server(
+        create_app(service), service, listening, head_seconds=head_seconds, drain_seconds=drain_seconds
+    )
     if service.failure is not None:
         raise service.failure
 

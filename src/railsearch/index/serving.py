@@ -15,7 +15,7 @@ from railsearch.index.tuned import TunedStrategy
 from railsearch.similarity import QueryParts
 
 if TYPE_CHECKING:
-    from polars import DataFrame
+    from polars import DataFrame, Schema
 
 ROWS_PER_STEP = 65_536
 """Rows that are compared with a text at once."""
@@ -57,10 +57,13 @@ def tuned_strategies(index: Index) -> dict[str, TunedStrategy]:
     return {name: TunedStrategy.parse(text) for name, text in index.contents.tuned.items()}
 
 
-def column_types(index: Index) -> dict[str, str]:
-    """Return the names and types of the metadata columns, without string ids."""
-    frame = index.contents.corpus.frame
-    return {} if frame is None else {name: str(kind) for name, kind in frame.schema.items() if name != KEY}
+def metadata_schema(index: Index) -> "Schema":
+    """Return the names and types of the metadata columns, without string ids; gathers no rows."""
+    import polars as pl  # noqa: PLC0415  (importing railsearch stays cheap)
+
+    metadata = index.contents.corpus.segments[0].metadata
+    columns = {} if metadata is None else metadata.frame.schema
+    return pl.Schema({name: kind for name, kind in columns.items() if name != KEY})
 
 
 def describe_items(index: Index, ids: ArrayLike) -> "DataFrame":

@@ -223,7 +223,7 @@ class SearchQueue:
             ]
         allow = list(question.allow) if isinstance(question.allow, tuple) else question.allow
         searching = time.monotonic()
-        result = index.search(parts, question.k, strategy, exclude, allow, pad=question.pad)  # type: ignore[arg-type]
+        result = index.search(parts, question.k, strategy, exclude, allow, pad=question.pad)
         seconds = time.monotonic() - searching
         self._measure(batch, result, strategy, seconds, started)
         outcomes, first = [], 0

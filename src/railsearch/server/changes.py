@@ -24,7 +24,7 @@ async def put_items(service: Service, request: Request, name: str, *, replaces: 
             served.change(lambda index: (index.upsert if replaces else index.add)(items, show_progress=False))
         )
 
-    return await service.in_thread(work)
+    return await service.in_thread(work, changes=True)
 
 
 async def remove_items(service: Service, request: Request, name: str) -> Answer:
@@ -37,7 +37,7 @@ async def remove_items(service: Service, request: Request, name: str) -> Answer:
     def work() -> Answer:
         return _changed(served.change(lambda index: index.remove(body.ids, missing_ok=body.missing_ok)))
 
-    return await service.in_thread(work)
+    return await service.in_thread(work, changes=True)
 
 
 async def refresh(service: Service, name: str) -> Answer:
@@ -48,7 +48,7 @@ async def refresh(service: Service, name: str) -> Answer:
         has_changed = served.refresh()
         return Answer.of({"version": served.current.version, "changed": has_changed})
 
-    return await service.in_thread(work)
+    return await service.in_thread(work, changes=True)
 
 
 async def compact(service: Service, name: str) -> Answer:

@@ -2,7 +2,7 @@
 
 import re
 
-from railsearch.index.serving import column_types, tuned_strategies
+from railsearch.index.serving import metadata_schema, tuned_strategies
 from railsearch.index.strategy_text import usages
 from railsearch.server.encoding import INPUTS
 from railsearch.server.served_index import ServedIndex
@@ -30,7 +30,7 @@ def describe_index(served: ServedIndex, settings: ServerSettings) -> dict[str, o
             "component_dim": similarity.component_dim,
         },
         "ids": facts["ids"],
-        "metadata": [{"name": name, "type": kind} for name, kind in column_types(index).items()],
+        "metadata": [{"name": name, "type": str(kind)} for name, kind in metadata_schema(index).items()],
         "tables": facts["tables"],
         "tuned": _tuned(served),
         "query_shape": list(similarity.query_shape),

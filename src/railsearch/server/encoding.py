@@ -1,6 +1,6 @@
 """The model beside an index: it turns texts, histories and users into queries."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -48,17 +48,22 @@ class QueryModel:
         return self.source.kind.removeprefix("railsearch.").replace("_", " ")
 
 
-def read_model(path: Path, data: Path | None) -> QueryModel:
-    """Read the folder of a text retriever or a recommender; `data` holds the histories of users."""
-    found = load(path)
-    if isinstance(found, TextRetriever):
-        if data is not None:
-            raise InvalidInputError("--data holds histories of users, but the model encodes texts; omit --data.")
-        return _of_retriever(found)
-    if isinstance(found, Recommender):
+def read_models(paths: Sequence[Path], data: Path | None) -> list[QueryModel]:
+    """Read folders of text retrievers and recommenders; `data` holds the histories of users, for recommenders."""
+    found = [_read(path, data) for path in paths]
+    if data is not None and all(model.history_column is None for model in found):
+        raise InvalidInputError("--data holds histories of users, but no --model is a recommender; omit --data.")
+    return found
+
+
+def _read(path: Path, data: Path | None) -> QueryModel:
+    loaded = load(path)
+    if isinstance(loaded, TextRetriever):
+        return _of_retriever(loaded)
+    if isinstance(loaded, Recommender):
         return _of_recommender(path, data)
     raise InvalidInputError(
-        f"{path} holds a {type(found).__name__}; give the model of a text retriever or a recommender, or omit --model."
+        f"{path} holds a {type(loaded).__name__}; give the model of a text retriever or a recommender, or omit --model."
     )
 
 
@@ -66,7 +71,7 @@ def encode(index: Index, model: QueryModel | None, kind: str, values: object) ->
     """Return the queries of one request; raises InvalidInputError if they do not fit the index."""
     if kind == "embeddings":
         shape = index.contents.corpus.similarity.query_shape
-        return Encoded(as_embeddings(_as_floats(values), name="embeddings", shape=shape))
+        return Encoded(as_embeddings(as_floats(values), name="embeddings", shape=shape))
     known = {} if model is None else model.encoders
     if kind not in known:
         accepted = ", ".join(["embeddings", *known])
@@ -74,7 +79,7 @@ def encode(index: Index, model: QueryModel | None, kind: str, values: object) ->
     return known[kind](values)  # type: ignore[arg-type]
 
 
-def _as_floats(values: object) -> ArrayLike:
+def as_floats(values: object) -> ArrayLike:
     """Return numbers of JSON as floats: it writes 1.0 as 1."""
     if not isinstance(values, list):
         return values  # type: ignore[return-value]

@@ -32,7 +32,9 @@ class Hosts:
         """
         name, port = header.strip().lower(), ""
         if name.startswith("["):
-            name, _, port = name[1:].partition("]")
+            name, bracket, port = name[1:].partition("]")
+            if not bracket:
+                return False
         elif name.count(":") == 1:
             name, colon, port = name.partition(":")
             port = colon + port

@@ -20,6 +20,10 @@ class Limits:
 
     max_k: int = 1000
     max_queries: int = 256
+    max_hits: int = 65_536
+    """Hits of all queries of a search: their number times k."""
+    max_explained_hits: int = 256
+    """Explanations of all queries of a search."""
     max_sample_queries: int = 100_000
     """Queries that a tuning measures."""
     max_explained: int = 10
@@ -35,11 +39,13 @@ class Limits:
     max_explained_items: int = 100
     max_found_items: int = 100
     """Items that a lookup by text returns."""
-    max_body_bytes: int = 32 * 2**20
+    max_body_bytes: int = 16 * 2**20
     max_buffered_bytes: int = 128 * 2**20
     """Bodies of all requests that are being received and answered."""
     max_header_bytes: int = 32 * 2**10
     max_timeout_ms: int = 60_000
+    max_working: int = 64
+    """Requests besides searches that are worked on, or wait for that."""
     queue_queries: int = 256
     batch_queries: int = 32
 

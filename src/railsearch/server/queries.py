@@ -83,7 +83,10 @@ class SearchBody(Inputs):
     def check(self, limits: Limits, num_queries: int) -> None:
         """Check the limits of this server."""
         limits.check("max_k", self.k, "k")
+        limits.check("max_hits", self.k * num_queries, "k times the number of queries")
         limits.check("max_explained", self.explain, "explain")
+        explained = min(self.explain, self.k) * num_queries
+        limits.check("max_explained_hits", explained, "explain times the number of queries")
         limits.check("max_timeout_ms", self.timeout_ms, "timeout_ms")
         if isinstance(self.allow, list):
             limits.check("max_allowed", len(self.allow), "the number of ids in allow")

@@ -44,8 +44,8 @@ async def search(service: Service, request: Request, name: str) -> Answer:
         body = SearchBody.of(members)
         kind, values = body.chosen(service.limits)
         body.check(service.limits, len(values))
-        known = [column for column in served.columns if column != "id"]
-        checked_columns(body.fields, known)
+        if body.fields is not None:
+            checked_columns(body.fields, served.columns)
         checked: object = encode(served.current, None, kind, values).queries if kind == "embeddings" else values
         return body, kind, checked, len(values)
 
@@ -139,13 +139,19 @@ async def explain(service: Service, request: Request, name: str) -> Answer:
 
 async def list_indexes(service: Service) -> Answer:
     """Describe all indexes."""
-    described = [describe_index(service.index(name), service.settings) for name in service.indexes]
-    return Answer.of({"indexes": described, "server": {"name": "railsearch", "version": railsearch.__version__}})
+    served = [service.index(name) for name in service.indexes]
+
+    def work() -> Answer:
+        described = [describe_index(own, service.settings) for own in served]
+        return Answer.of({"indexes": described, "server": {"name": "railsearch", "version": railsearch.__version__}})
+
+    return await service.in_thread(work)
 
 
 async def show_index(service: Service, name: str) -> Answer:
     """Describe one index."""
-    return Answer.of(describe_index(service.index(name), service.settings))
+    served = service.index(name)
+    return await service.in_thread(lambda: Answer.of(describe_index(served, service.settings)))
 
 
 async def show_item(service: Service, request: Request, name: str, item_id: str) -> Answer:

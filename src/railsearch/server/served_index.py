@@ -8,7 +8,7 @@ from pathlib import Path
 
 from railsearch.foundation.errors import IndexFolderError, InvalidInputError
 from railsearch.index import Engine, Index
-from railsearch.index.serving import column_types, is_same_version, reopen, warm_up
+from railsearch.index.serving import is_same_version, metadata_schema, reopen, warm_up
 from railsearch.index.storage.places import current_version
 from railsearch.server.encoding import QueryModel
 from railsearch.server.metrics import Metrics
@@ -68,7 +68,7 @@ class ServedIndex:
     @property
     def columns(self) -> list[str]:
         """The names of the metadata columns."""
-        return list(column_types(self.current))
+        return list(metadata_schema(self.current))
 
     def refresh(self) -> bool:
         """Serve the newest version of the folder; return True if it differs from the one before.

@@ -71,8 +71,9 @@ class Service:
             raise InvalidInputError("no index was given; name at least one index folder.")
         self.names = {str(served.path): name for name, served in self.indexes.items()}
         self.jobs = Jobs(self.names)
-        self.workers = ThreadPoolExecutor(2, thread_name_prefix="railsearch-work")
-        """Threads for large bodies and answers, and for writes."""
+        self._workers = ThreadPoolExecutor(2, thread_name_prefix="railsearch-work")
+        self._writers = ThreadPoolExecutor(1, thread_name_prefix="railsearch-write")
+        self._num_working = 0
         self.is_ready = False
         self.is_draining = False
         self.failure: Exception | None = None
@@ -107,7 +108,8 @@ class Service:
         self.is_draining = True
         self._stopped.set()
         self.queue.close()
-        self.workers.shutdown(wait=True)
+        self._workers.shutdown(wait=True)
+        self._writers.shutdown(wait=True)
         self.jobs.wait(1.0)
 
     def index(self, name: str) -> ServedIndex:
@@ -119,9 +121,21 @@ class Service:
             raise Problem("loading", "the indexes are being opened; try again.", headers={"Retry-After": "1"})
         return served
 
-    async def in_thread(self, work: Callable[[], Result]) -> Result:
-        """Run work beside the event loop."""
-        return await asyncio.get_running_loop().run_in_executor(self.workers, work)
+    async def in_thread(self, work: Callable[[], Result], *, changes: bool = False) -> Result:
+        """Run work beside the event loop; changes run one after the other. Raises Problem if too much waits."""
+        if self._num_working >= self.limits.max_working:
+            raise Problem(
+                "overloaded",
+                f"{self._num_working} requests are worked on; try again later.",
+                limit=("max_working", self.limits.max_working),
+                headers={"Retry-After": "1"},
+            )
+        self._num_working += 1
+        try:
+            pool = self._writers if changes else self._workers
+            return await asyncio.get_running_loop().run_in_executor(pool, work)
+        finally:
+            self._num_working -= 1
 
     def _watch(self) -> None:
         """Follow the folders: serve a new version as soon as it is there."""

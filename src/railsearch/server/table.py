@@ -23,9 +23,9 @@ class Route:
     def pattern(self) -> re.Pattern[str]:
         """The paths that belong to the route."""
         text = re.escape(self.template).replace(r"\{", "{").replace(r"\}", "}")
-        return re.compile(
-            text.replace("{id}", ".+").replace("{name}", NAME).replace("{job}", NAME).replace("{file}", ".+")
-        )
+        for name, own in (("{id}", ".+"), ("{file}", ".+"), ("{name}", NAME), ("{job}", NAME)):
+            text = text.replace(name, own)
+        return re.compile(text, re.DOTALL)
 
 
 INDEX = "/v1/indexes/{name}"

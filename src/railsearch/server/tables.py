@@ -9,7 +9,8 @@ from railsearch.foundation.errors import InvalidInputError
 from railsearch.foundation.json_values import rows_from_json
 from railsearch.foundation.results import ItemBatch, ItemBatches
 from railsearch.index import Index
-from railsearch.server.encoding import QueryModel
+from railsearch.index.serving import metadata_schema
+from railsearch.server.encoding import QueryModel, as_floats
 from railsearch.server.json_text import MalformedError, read_object
 from railsearch.server.limits import Limits
 from railsearch.server.queries import ItemsBody
@@ -38,11 +39,11 @@ def read_items(
     limits.check("max_items", len(given), "the number of items")
     metadata = None
     if body.metadata is not None:
-        frame = index.metadata
-        if frame is None:
+        schema = metadata_schema(index)
+        if not schema:
             raise InvalidInputError("metadata was given but the index has none; omit it.")
-        metadata = rows_from_json(body.metadata, frame.schema)
-    return ItemBatch(given, body.ids, metadata)
+        metadata = rows_from_json(body.metadata, schema)
+    return ItemBatch(as_floats(given), body.ids, metadata)
 
 
 def _of_texts(
@@ -91,5 +92,5 @@ def _of_table(table: "DataFrame", index: Index, limits: Limits) -> ItemBatch:
     if ids is not None and any(value is None for value in ids):
         raise InvalidInputError(f"{ID} has an empty value; give every item an id.")
     columns = [name for name in table.columns if name not in (EMBEDDING, ID)]
-    has_metadata = index.metadata is not None or bool(columns)
+    has_metadata = bool(metadata_schema(index)) or bool(columns)
     return ItemBatch(embeddings, ids, table.select(columns) if has_metadata else None)

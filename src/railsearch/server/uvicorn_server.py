@@ -3,6 +3,7 @@
 import asyncio
 import contextlib
 import importlib.util
+import os
 import signal
 import socket
 from collections.abc import Iterator
@@ -17,11 +18,15 @@ from railsearch.server.connections import HeadDeadline
 from railsearch.server.gate import Gate
 from railsearch.server.service import Service
 
+VARIABLE = "RAILSEARCH_HTTP"
 
-def make_protocol(*, is_fast: bool | None, head_seconds: float, largest_head: int) -> type[asyncio.Protocol]:
-    """Return a protocol of uvicorn with our deadline: by httptools if it is installed, otherwise by h11."""
-    if is_fast is None:
-        is_fast = importlib.util.find_spec("httptools") is not None
+
+def make_protocol(*, head_seconds: float, largest_head: int) -> type[asyncio.Protocol]:
+    """Return a protocol of uvicorn with our deadline: by httptools if it is installed, otherwise by h11.
+
+    The environment variable RAILSEARCH_HTTP=plain chooses h11, which is slower and written in Python alone.
+    """
+    is_fast = importlib.util.find_spec("httptools") is not None and os.environ.get(VARIABLE) != "plain"
     base: type[asyncio.Protocol] = H11Protocol
     if is_fast:
         from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol  # noqa: PLC0415  (optional)
@@ -86,16 +91,13 @@ def run_server(
     service: Service,
     listening: socket.socket,
     *,
-    is_fast: bool | None = None,
     head_seconds: float = 10.0,
     keep_alive_seconds: int = 30,
     shutdown_seconds: int = 60,
     drain_seconds: float = 0.0,
 ) -> None:
     """Serve until a signal comes."""
-    protocol: Any = make_protocol(
-        is_fast=is_fast, head_seconds=head_seconds, largest_head=service.limits.max_header_bytes
-    )
+    protocol: Any = make_protocol(head_seconds=head_seconds, largest_head=service.limits.max_header_bytes)
     config = uvicorn.Config(
         app,
         http=protocol,
