@@ -2,8 +2,8 @@
 
 The names here are enough for most programs. The rest is in `railsearch.errors`, `railsearch.recipes` (settings of
 models and training), `railsearch.data`, `railsearch.encoders`, `railsearch.models`, `railsearch.similarity` (the
-contract of a similarity), `railsearch.baselines`, `railsearch.evaluation`, `railsearch.benchmark` and
-`railsearch.testing`.
+contract of a similarity), `railsearch.baselines`, `railsearch.evaluation`, `railsearch.benchmark`, `railsearch.client`
+(searches over HTTP) and `railsearch.testing`.
 """
 
 import importlib
@@ -13,6 +13,7 @@ if TYPE_CHECKING:
     from railsearch import (
         baselines,
         benchmark,
+        client,
         data,
         encoders,
         errors,
@@ -59,6 +60,7 @@ __all__ = [
     "TwoPass",
     "baselines",
     "benchmark",
+    "client",
     "compare",
     "data",
     "encoders",

@@ -1,6 +1,7 @@
 """Every error that railsearch raises on purpose; see the tree in `railsearch.foundation.errors`."""
 
 from railsearch.foundation.errors import (
+    AccessDeniedError,
     DataFolderError,
     DownloadError,
     EngineError,
@@ -12,12 +13,18 @@ from railsearch.foundation.errors import (
     MissingExtraError,
     ModelFolderError,
     NotEnoughItemsError,
+    NotServedError,
     RailsearchError,
+    ServerBusyError,
+    ServerError,
+    ServerTimeoutError,
+    ServerUnreachableError,
     StorageError,
     TrainingError,
 )
 
 __all__ = [
+    "AccessDeniedError",
     "DataFolderError",
     "DownloadError",
     "EngineError",
@@ -29,7 +36,12 @@ __all__ = [
     "MissingExtraError",
     "ModelFolderError",
     "NotEnoughItemsError",
+    "NotServedError",
     "RailsearchError",
+    "ServerBusyError",
+    "ServerError",
+    "ServerTimeoutError",
+    "ServerUnreachableError",
     "StorageError",
     "TrainingError",
 ]

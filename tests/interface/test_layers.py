@@ -18,7 +18,7 @@ LAYERS = {
     "recommender": 6, "text_retriever": 6, "demo": 6,
     "baselines": 7, "loading": 7, "recipes": 7,
     "comparison": 8, "server": 8,
-    "cli": 9,
+    "client": 9, "cli": 9,
     "__main__": 10,
 }  # fmt: skip
 MODULES = sorted(path.relative_to(PACKAGE) for path in PACKAGE.rglob("*.py"))

@@ -13,7 +13,7 @@ START, END = "<!-- file tree -->\n", "<!-- end of file tree -->\n"
 WIDTH = 30
 ROOMS = (
     "foundation", "similarity", "folders", "kernels", "encoders", "data", "models", "index", "training", "testing",
-    "evaluation", "benchmark", "recommender", "text_retriever", "baselines", "recipes", "cli",
+    "evaluation", "benchmark", "recommender", "text_retriever", "baselines", "recipes", "client", "cli",
 )  # fmt: skip
 ORDER = {room: place for place, room in enumerate(ROOMS, start=1)}
 

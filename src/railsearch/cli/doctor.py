@@ -21,6 +21,7 @@ EXTRAS: dict[Extra, str] = {
     "text": "transformers",
     "train": "tensorboard",
     "plot": "matplotlib",
+    "client": "httpx",
     "serve": "fastapi",
     "milvus": "pymilvus",
     "ray": "ray",

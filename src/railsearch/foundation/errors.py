@@ -13,7 +13,13 @@ RailsearchError
 ├── DownloadError            (also an OSError) a download that failed, or that is not the expected file
 ├── MissingExtraError        (also an ImportError) an optional dependency that is not installed
 ├── EngineError              (also a RuntimeError) a first-stage engine that failed or broke its contract
-└── TrainingError            (also a RuntimeError) training went wrong; the best weights so far were kept
+├── TrainingError            (also a RuntimeError) training went wrong; the best weights so far were kept
+└── ServerError              (also a RuntimeError) a server that failed, or that is no railsearch server
+    ├── ServerUnreachableError  (also a ConnectionError) no connection, or one that broke
+    ├── ServerTimeoutError      (also a TimeoutError) no answer within the time that a call was given
+    ├── ServerBusyError         too many requests, loading, or shutting down; try again later
+    ├── AccessDeniedError       (also a PermissionError) a key that is missing or wrong, or may not do this
+    └── NotServedError          (also a LookupError) the server has no such index, item or job
 """
 
 
@@ -74,3 +80,27 @@ class EngineError(RailsearchError, RuntimeError):
 
 class TrainingError(RailsearchError, RuntimeError):
     """Training went wrong; the best weights so far were kept."""
+
+
+class ServerError(RailsearchError, RuntimeError):
+    """A server that failed, that refused a request, or that is no railsearch server."""
+
+
+class ServerUnreachableError(ServerError, ConnectionError):
+    """No connection to the server, or one that broke before the answer."""
+
+
+class ServerTimeoutError(ServerError, TimeoutError):
+    """No answer within the time that the call was given."""
+
+
+class ServerBusyError(ServerError):
+    """The server has too many requests, is loading or shuts down; the request was not executed."""
+
+
+class AccessDeniedError(ServerError, PermissionError):
+    """An API key that is missing or wrong, or that may not do this; or a server that is read-only."""
+
+
+class NotServedError(ServerError, LookupError):
+    """The server has no such index, item or job."""
