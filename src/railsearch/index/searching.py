@@ -61,9 +61,9 @@ def search(
     batches = []
     for first in range(0, max(1, len(queries)), QUERIES_PER_BATCH):
         last = first + QUERIES_PER_BATCH
-        query_parts = _query_parts(corpus, queries[first:last], None if users is None else users[first:last])
         own_filter = None if row_filter is None else row_filter.of_queries(first, last)
         with use_kernel(corpus.wanted_kernel):
+            query_parts = _query_parts(corpus, queries[first:last], None if users is None else users[first:last])
             batches.append(strategy.find_rows(corpus, query_parts, k, own_filter))
     is_measured = tuned is not None and tuned.strategy == strategy and exclude is None and allow is None
     return _result(corpus, batches, tuned.expected_recall if tuned is not None and is_measured else None)
@@ -159,7 +159,7 @@ def _query_parts(corpus: Corpus, queries: Tensor | QueryParts, user_ids: Tensor 
     if isinstance(queries, QueryParts):
         return QueryParts(queries.components.to(like), None if queries.gate is None else queries.gate.to(like))
     users = None if user_ids is None else user_ids.to(like.device)
-    parts = corpus.similarity.query_parts(queries.to(like), user_ids=users)
+    parts = compute_query_parts(corpus.similarity, queries.to(like), users)
     check_not_lost(queries, parts.components, name="queries")
     return parts
 

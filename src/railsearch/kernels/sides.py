@@ -1,11 +1,17 @@
-"""Query parts and item parts of many rows, computed batch by batch, so that hidden layers stay small."""
+"""Query parts and item parts of many rows, computed batch by batch, so that hidden layers stay small.
+
+On a CPU they are computed by the native kernels if those know the similarity: a row then has the same bits in every
+batch, which torch's matrix products do not promise.
+"""
 
 from collections.abc import Callable
 
 import torch
 from torch import Tensor
 
+from railsearch.kernels import native
 from railsearch.kernels.arithmetic import plain_arithmetic
+from railsearch.kernels.choose import uses_native
 from railsearch.similarity import ItemParts, QueryParts, Similarity
 
 ROWS_PER_BATCH = 8192
@@ -18,7 +24,9 @@ def compute_query_parts(similarity: Similarity, queries: Tensor, user_ids: Tenso
     for first in range(0, max(1, len(queries)), ROWS_PER_BATCH):
         rows = slice(first, first + ROWS_PER_BATCH)
         users = None if user_ids is None else user_ids[rows]
-        batches.append(similarity.query_parts(queries[rows], user_ids=users))
+        batches.append(_query_parts(similarity, queries[rows], users))
+    if len(batches) == 1:
+        return batches[0]
     components = torch.cat([parts.components for parts in batches])  # (B, Pq, d)
     return QueryParts(components, _joined([parts.gate for parts in batches]), batches[0].model)
 
@@ -35,7 +43,7 @@ def compute_item_parts(
     like = next(iter(similarity.parameters()), items.new_empty(0, dtype=torch.float32))
     components = gate = model = None
     for first in range(0, len(items), ROWS_PER_BATCH):
-        parts = similarity.item_parts(items[first : first + ROWS_PER_BATCH].to(like))
+        parts = _item_parts(similarity, items[first : first + ROWS_PER_BATCH].to(like))
         if components is None:
             components = parts.components.new_empty(len(items), *parts.components.shape[1:])  # (N, Px, d)
             gate = None if parts.gate is None else parts.gate.new_empty(len(items), parts.gate.shape[1])  # (N, P)
@@ -46,6 +54,18 @@ def compute_item_parts(
         if on_rows is not None:
             on_rows(len(parts))
     return similarity.item_parts(items.to(like)) if components is None else ItemParts(components, gate, model)
+
+
+def _query_parts(similarity: Similarity, queries: Tensor, user_ids: Tensor | None) -> QueryParts:
+    if uses_native(queries.device) and native.can_project(similarity, queries):
+        return native.query_parts(similarity, queries, user_ids)
+    return similarity.query_parts(queries, user_ids=user_ids)
+
+
+def _item_parts(similarity: Similarity, items: Tensor) -> ItemParts:
+    if uses_native(items.device) and native.can_project(similarity, items):
+        return native.item_parts(similarity, items)
+    return similarity.item_parts(items)
 
 
 def _joined(gates: list[Tensor | None]) -> Tensor | None:

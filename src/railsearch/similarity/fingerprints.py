@@ -58,6 +58,11 @@ def leave_unnamed(module: object) -> None:
         _unnamed.add(module)
 
 
+def is_unnamed(module: nn.Module) -> bool:
+    """Return whether `leave_unnamed` was called for this module: it never changes."""
+    return module in _unnamed
+
+
 def _heading(kind: str, config: dict[str, ConfigValue]) -> bytes:
     return json.dumps({"kind": kind, "config": config}, sort_keys=True).encode()
 

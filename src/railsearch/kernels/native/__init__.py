@@ -2,6 +2,7 @@
 
 from railsearch.kernels.native.forms import can_compute, has_plain_gate
 from railsearch.kernels.native.kernel import NativeKernel
+from railsearch.kernels.native.layers import can_project, item_parts, query_parts
 from railsearch.kernels.native.library import ISA_VARIABLE, chosen_isa, is_available, usable_isas, why_missing
 from railsearch.kernels.native.lists import can_select, select_best, unite
 from railsearch.kernels.native.scan import scan
@@ -11,13 +12,16 @@ __all__ = [
     "ISA_VARIABLE",
     "NativeKernel",
     "can_compute",
+    "can_project",
     "can_select",
     "can_train",
     "chosen_isa",
     "has_plain_gate",
     "has_training",
     "is_available",
+    "item_parts",
     "native_mixture",
+    "query_parts",
     "scan",
     "select_best",
     "unite",

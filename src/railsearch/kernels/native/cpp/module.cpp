@@ -6,6 +6,7 @@
 #include <stdexcept>
 
 #include "dispatch.h"
+#include "layers.h"
 #include "lists.h"
 #include "search.h"
 #include "self_check.h"
@@ -158,6 +159,26 @@ NB_MODULE(_railsearch_native, m) {
         const nb::gil_scoped_release unlocked;
         unite(context, at<const int64_t>(rows), count, width, at<int64_t>(united), at<bool>(is_real),
               at<int64_t>(counts));
+    });
+
+    nb::class_<Layer>(m, "Layer")
+        .def("__init__", [](Layer* self, const std::string& isa, int activation, uintptr_t weight, uintptr_t bias,
+                            int64_t output_dim, int64_t input_dim) {
+            new (self) Layer(chosen(isa), static_cast<Activation>(activation), at<const float>(weight),
+                             at<const float>(bias), output_dim, input_dim);
+        })
+        .def("apply", [](const Layer& self, const std::string& isa, int num_threads, uintptr_t inputs, int64_t count,
+                         uintptr_t results, int64_t stride) {
+            const Context context = context_of(isa, num_threads);
+            const nb::gil_scoped_release unlocked;
+            self.apply(context, at<const float>(inputs), count, at<float>(results), stride);
+        });
+
+    m.def("normalize", [](const std::string& isa, int num_threads, uintptr_t rows, int64_t count, int64_t dim,
+                          float epsilon) {
+        const Context context = context_of(isa, num_threads);
+        const nb::gil_scoped_release unlocked;
+        normalize(context, at<float>(rows), count, dim, epsilon);
     });
 
     nb::class_<TrainingStep>(m, "TrainingStep").def("__init__", [](

@@ -3,6 +3,7 @@
 #include <cstring>
 #include <vector>
 
+#include "layers.h"
 #include "search.h"
 
 namespace railsearch {
@@ -133,6 +134,12 @@ std::vector<char> results(const Operations& operations, Number number, int64_t d
         append(found, nearest_rows);
     }
     append(found, all);
+    for (const Activation activation : {Activation::none, Activation::silu, Activation::swiglu, Activation::geglu}) {
+        const Layer layer(operations, activation, components.data(), b1.data(), HIDDEN, dim);
+        std::vector<float> outputs(static_cast<size_t>(NUM_QUERIES * HIDDEN));
+        layer.apply(context, components.data(), NUM_QUERIES, outputs.data(), HIDDEN);
+        append(found, outputs);
+    }
     return found;
 }
 
