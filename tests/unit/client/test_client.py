@@ -23,22 +23,9 @@ from railsearch.errors import (
     ServerTimeoutError,
     ServerUnreachableError,
 )
+from tests.support.clients import KINDS, AnyClient, Call, Kind, ask
 
 HEAD = b"HTTP/1.1 200 OK\r\nContent-Type: application/json\r\nContent-Length: 100000\r\n\r\n"
-Call = Callable[[Client | AsyncClient], object]
-
-
-def ask(kind: type[Client] | type[AsyncClient], url: str, call: Call, **options: object) -> object:
-    """Make a call with a client of one kind, and close it."""
-    if kind is Client:
-        with Client(url, **options) as client:  # type: ignore[arg-type]
-            return call(client)
-
-    async def run() -> object:
-        async with AsyncClient(url, **options) as client:  # type: ignore[arg-type]
-            return await call(client)  # type: ignore[misc]
-
-    return asyncio.run(run())
 
 
 @contextlib.contextmanager
@@ -76,10 +63,9 @@ def send_and_wait(connection: socket.socket, data: bytes) -> None:
     time.sleep(3)
 
 
-@pytest.fixture(params=[Client, AsyncClient], ids=["sync", "async"])
-def kind(request: pytest.FixtureRequest) -> type[Client] | type[AsyncClient]:
-    chosen: type[Client] | type[AsyncClient] = request.param
-    return chosen
+@pytest.fixture(params=KINDS)
+def kind(request: pytest.FixtureRequest) -> Kind:
+    return KINDS[request.param]
 
 
 @pytest.mark.parametrize(
@@ -93,19 +79,19 @@ def kind(request: pytest.FixtureRequest) -> type[Client] | type[AsyncClient]:
     ],
     ids=["silence", "half an answer", "slow headers", "slow body", "request not read"],
 )
-def test_a_timeout_is_the_total(kind: type[Client], answer: Callable[[socket.socket], None]) -> None:
+def test_a_timeout_is_the_total(kind: Kind, answer: Callable[[socket.socket], None]) -> None:
     body = np.zeros((64, 50_000), dtype="f4")  # more than the buffers of a connection hold
     with serve(answer) as url, pytest.raises(ServerTimeoutError):  # it closes after some seconds: another error
         ask(kind, url, lambda client: client.search("movies", body), timeout=0.4)
 
 
-def test_a_timeout_names_the_time(kind: type[Client]) -> None:
+def test_a_timeout_names_the_time(kind: Kind) -> None:
     silence, message = lambda connection: send_and_wait(connection, b""), r"no answer within 0\.2 s"
     with serve(silence) as url, pytest.raises(ServerTimeoutError, match=message):
         ask(kind, url, lambda client: client.indexes(), timeout=0.2)
 
 
-def test_a_server_that_is_down(kind: type[Client]) -> None:
+def test_a_server_that_is_down(kind: Kind) -> None:
     with socket.create_server(("127.0.0.1", 0)) as free:
         url = f"http://127.0.0.1:{free.getsockname()[1]}"
     with pytest.raises(ServerUnreachableError, match=r"cannot be reached .*railsearch serve"):
@@ -122,7 +108,7 @@ def test_a_server_that_is_down(kind: type[Client]) -> None:
     ],
     ids=["closed", "ssh", "a page", "another API"],
 )
-def test_not_a_railsearch_server(kind: type[Client], data: bytes, error: type[RailsearchError]) -> None:
+def test_not_a_railsearch_server(kind: Kind, data: bytes, error: type[RailsearchError]) -> None:
     def answer(connection: socket.socket) -> None:
         connection.recv(65536)
         connection.sendall(data)
@@ -131,7 +117,7 @@ def test_not_a_railsearch_server(kind: type[Client], data: bytes, error: type[Ra
         ask(kind, url, lambda client: client.indexes())
 
 
-def test_retries_and_then_an_answer(kind: type[Client]) -> None:
+def test_retries_and_then_an_answer(kind: Kind) -> None:
     seen: list[httpx.Request] = []
 
     def handler(request: httpx.Request) -> httpx.Response:
@@ -147,7 +133,7 @@ def test_retries_and_then_an_answer(kind: type[Client]) -> None:
     assert len(seen) == 3
 
 
-def test_the_key_is_sent_and_never_shown(kind: type[Client], monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_key_is_sent_and_never_shown(kind: Kind, monkeypatch: pytest.MonkeyPatch) -> None:
     hidden = "s3cret-key"
     seen: list[str | None] = []
 
@@ -155,7 +141,7 @@ def test_the_key_is_sent_and_never_shown(kind: type[Client], monkeypatch: pytest
         seen.append(request.headers.get("authorization"))
         return httpx.Response(200, json={"indexes": []})
 
-    def call(client: Client | AsyncClient) -> object:
+    def call(client: AnyClient) -> object:
         assert hidden not in repr(client)
         assert hidden not in str(vars(client))
         return client.indexes()
@@ -174,13 +160,13 @@ def test_the_key_is_sent_and_never_shown(kind: type[Client], monkeypatch: pytest
 @pytest.mark.parametrize(
     "url", ["", "movies", "ftp://server", "http://", "http://a:b@server", "http://server?k=1", "http://server:99999", 3]
 )
-def test_a_wrong_address_is_refused(kind: type[Client], url: str) -> None:
+def test_a_wrong_address_is_refused(kind: Kind, url: str) -> None:
     with pytest.raises(InvalidInputError, match="url") as caught:
         kind(url)
     assert "a:b" not in str(caught.value)
 
 
-def test_wrong_arguments_are_refused_before_anything_is_sent(kind: type[Client]) -> None:
+def test_wrong_arguments_are_refused_before_anything_is_sent(kind: Kind) -> None:
     def handler(_: httpx.Request) -> httpx.Response:
         raise AssertionError("a request was sent")
 

@@ -22,7 +22,7 @@ export function lineOf(result, digits) {
   const certified = Math.min(result.num_certified, found);
   const ceiling = result.ceiling === null ? "any score" : `up to ${fixed(result.ceiling, digits)}`;
   const rest = `an item that was not scored could have ${ceiling}.`;
-  if (certified === 0) return { after: 0, kind: "open", text: `Nothing is certified: ${rest}` };
+  if (certified === 0) return { after: 0, kind: result.ceiling === null ? "open" : "gap", text: `Nothing is certified: ${rest}` };
   if (certified === found) return { after: found, kind: "exact", text: `All ${found} are certified to be in the true top; ${rest}` };
   return { after: certified, kind: "gap", text: `Certified: the ${plural(certified, "item")} above. Below, ${rest}` };
 }

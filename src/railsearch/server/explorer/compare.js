@@ -18,7 +18,7 @@ function summaryTable(first, second, index) {
   const digits = digitsFor([...a.hits, ...b.hits].map((hit) => hit.score));
   const gap = (result) => (result.gap === null ? "no bound" : fixed(result.gap, digits));
   const recall = (answer) => (answer.expected_recall ? `≥ ${percent(answer.expected_recall.recall)}` : "–");
-  const scored = (result) => `${count(result.num_scored)} (${percent(result.num_scored / index.items)})`;
+  const scored = (result) => `${count(result.num_scored)} (${percent(result.num_scored / index.items, result.num_scored === index.items ? 0 : 1)})`;
   const rows = [
     ["Certificate", badge(a, first.expected_recall), badge(b, second.expected_recall), ""],
     ["Search", milliseconds(first.milliseconds.search), milliseconds(second.milliseconds.search),
@@ -31,8 +31,8 @@ function summaryTable(first, second, index) {
   return h("div", { class: "table-scroll" }, h("table", { class: "grid" },
     h("caption", { class: "unseen" }, "Cost and certificate of both strategies"),
     h("thead", {}, h("tr", {}, h("td", {}), h("th", { scope: "col" }, first.strategy), h("th", { scope: "col" }, second.strategy),
-      h("th", { scope: "col" }, h("span", { class: "unseen" }, "Second to first")))),
-    h("tbody", {}, rows.map(([name, ...cells]) => h("tr", {}, h("th", { scope: "row" }, name), cells.map((cell) => h("td", {}, cell)))))));
+      h("th", { scope: "col", class: "ratio" }, h("span", { class: "unseen" }, "Second to first")))),
+    h("tbody", {}, rows.map(([name, ...cells]) => h("tr", {}, h("th", { scope: "row" }, name), cells.map((cell, place) => h("td", { class: place === 2 ? "ratio" : null }, cell)))))));
 }
 
 function list(answer, other, index) {
@@ -61,6 +61,6 @@ export function comparison(first, second, index) {
     h("p", { class: "lead" }, sentence(first, second)),
     summaryTable(first, second, index),
     h("div", { class: "two-lists" }, list(first, second, index), list(second, first, index)),
-    h("p", { class: "hint" }, "Moves are relative to the other list. Times are of one search each; the index panel shows them over time."),
+    h("p", { class: "hint" }, "Moves are relative to the other list. Times are the better of two searches each."),
   ];
 }

@@ -2,6 +2,7 @@
 
 const TITLES = ["title", "name", "label", "headline", "question"];
 const LONG = 90;
+const LIST = /^[^|\s][^|]*(\|[^|]+)+$/; // Drama|Comedy, a list within a text
 
 const isText = (column) => /^(String|Utf8|Categorical|Enum)/.test(column.type);
 
@@ -14,21 +15,23 @@ export function shown(value) {
   if (value === null || value === undefined) return "";
   if (Array.isArray(value)) return value.map(shown).join(", ");
   if (typeof value === "object") return JSON.stringify(value);
-  return String(value);
+  return LIST.test(value) ? value.split("|").join(", ") : String(value);
 }
 
-// { title, details, body }: details are short values with their names, body is one long text.
+// { title, details, body, name }: details are short values with their names, body is one long text, and name is what
+// the item is called in a sentence. An item without a title column is its text, or its id.
 export function present(id, fields, columns) {
   const titled = titleColumn(columns);
   const own = fields ?? {};
-  const title = (titled && shown(own[titled])) || String(id);
-  const details = title === String(id) ? [] : [["id", String(id)]];
+  const details = [];
   let body = "";
   for (const { name } of columns) {
     const text = shown(own[name]);
-    if (name === titled || name === "id" || text === "" ) continue;
+    if (name === titled || text === "" || text === String(id)) continue; // an id is said once
     if (text.length > LONG && !body) body = text;
     else details.push([name, text]);
   }
-  return { title, details, body };
+  const title = (titled && shown(own[titled])) || (body ? "" : String(id));
+  if (title !== String(id)) details.unshift(["id", String(id)]);
+  return { title, details, body, name: title || `${body.slice(0, LONG).trimEnd()}…` };
 }

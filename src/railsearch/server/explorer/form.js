@@ -74,7 +74,7 @@ export class Form {
   showHistory() {
     fill(byId("history"), this.items.map((id, place) => {
       const item = this.known.get(id);
-      const { title } = present(id, item?.fields, item ? this.index.metadata : []);
+      const { name: title } = present(id, item?.fields, item ? this.index.metadata : []);
       const remove = () => {
         this.items.splice(place, 1);
         this.showHistory();

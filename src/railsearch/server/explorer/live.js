@@ -13,7 +13,8 @@ const isSearch = { route: (route) => route.endsWith("/search") };
 export class Live {
   constructor(element, index) {
     this.element = element;
-    this.index = index;
+    this.index = index.name;
+    this.largestBatch = index.limits.batch_queries;
     this.before = null;
     this.points = [];
     this.isOpen = true;
@@ -50,7 +51,7 @@ export class Live {
     const series = (name, scale) => this.points.map((point) => ({ time: point.time, value: point[name] === null ? null : point[name] * scale }));
     const last = this.points.at(-1) ?? { p50: null, p95: null, rate: 0 };
     const batches = histogram(samples, "railsearch_batch_queries", { index: this.index });
-    const shown = batchBars(batches);
+    const shown = batchBars(batches, this.largestBatch);
     const mean = batches?.count ? batches.sum / batches.count : null;
     const facts = [
       ["searches", count(requests?.count ?? 0)],
@@ -75,8 +76,9 @@ const scaled = (seconds) => (seconds === null ? null : seconds * 1000);
 
 export const axis = (value) => (value === 0 ? "0" : value >= 1e6 ? `${value / 1e6}M` : value >= 1000 ? `${value / 1000}k` : String(Number(value.toPrecision(3))));
 
-export function batchBars(batches) {
-  return bars(batches).filter((bar) => bar.to !== Infinity || bar.count > 0).map((bar) => {
+// Bars of batch sizes, up to the largest batch that the server forms.
+export function batchBars(batches, largest) {
+  return bars(batches).filter((bar) => bar.to <= largest || bar.count > 0).map((bar) => {
     const from = bar.from + 1;
     const name = bar.to === Infinity ? `> ${bar.from}` : from >= bar.to ? String(bar.to) : `${from}–${bar.to}`;
     return { name, count: bar.count };

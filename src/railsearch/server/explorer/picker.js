@@ -43,7 +43,7 @@ export class Picker {
     this.active = -1;
     fill(this.list, items.length
       ? items.map((item, place) => {
-        const { title, details } = present(item.id, item.fields, this.index().metadata);
+        const { name: title, details } = present(item.id, item.fields, this.index().metadata);
         return h("li", { role: "option", id: `suggestion-${place}`, "data-place": place, "aria-selected": "false" },
           h("span", { class: "title" }, title), h("span", { class: "details" }, details.map(([, value]) => value).join(" · ")));
       })

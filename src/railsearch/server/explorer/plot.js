@@ -2,9 +2,9 @@
 
 import { h, svg } from "./dom.js";
 
-const WIDTH = 480;
-const HEIGHT = 150;
-const LEFT = 52;
+const WIDTH = 340;
+const HEIGHT = 140;
+const LEFT = 40;
 const BOTTOM = 22;
 const TOP = 10;
 

@@ -30,32 +30,33 @@ export function facts(answer, index) {
   return h("dl", { class: "facts" }, rows.map(([name, value]) => h("div", {}, h("dt", {}, name), h("dd", {}, value))));
 }
 
-export function itemCell(hit, columns) {
+function itemCell(hit, columns, buttons) {
   const { title, details, body } = present(hit.id, hit.fields, columns);
-  return h("td", { class: "item" },
-    h("div", { class: "title" }, title),
-    body && h("div", { class: "text" }, body),
-    details.length > 0 && h("div", { class: "details" }, details.map(([name, value]) =>
-      h("span", { title: name }, name === "id" ? `id ${value}` : value))));
+  return h("td", { class: "item" }, h("div", { class: "item-row" },
+    h("div", { class: "about" },
+      title && h("div", { class: "title" }, title),
+      body && h("div", { class: "text" }, body),
+      details.length > 0 && h("div", { class: "details" }, details.map(([name, value]) =>
+        h("span", { title: name }, name === "id" ? `id ${value}` : value)))),
+    buttons && h("div", { class: "actions" }, buttons)));
 }
 
 function certificateRow(line, width) {
   return h("tr", { class: `line ${line.kind}` }, h("td", { colspan: width }, h("span", {}, line.text)));
 }
 
-// `actions(hit, place)` returns the buttons of a result; `mark(hit, place)` a cell such as its move between two lists.
+// `actions(hit)` returns the buttons of a result; `mark(hit, place)` a cell such as its move between two lists.
 export function resultTable(answer, index, { caption, actions, mark, explained = [] }) {
   const [result] = answer.results;
   const line = lineOf(result, digitsOf(result));
   const scores = column(result.hits.map((hit) => hit.score));
-  const width = 3 + (actions ? 1 : 0) + (mark ? 1 : 0);
+  const width = mark ? 4 : 3;
   const rows = result.hits.map((hit, place) =>
     h("tr", { "data-id": hit.id, class: explained.includes(String(hit.id)) ? "explained" : null },
       h("th", { scope: "row", class: "rank" }, String(place + 1)),
       mark && mark(hit, place),
-      itemCell(hit, index.metadata),
-      h("td", { class: "number" }, scores[place]),
-      actions && h("td", { class: "actions" }, actions(hit, place))));
+      itemCell(hit, index.metadata, actions?.(hit)),
+      h("td", { class: "number" }, scores[place])));
   rows.splice(line.after, 0, certificateRow(line, width));
   return h("table", { class: "results" },
     h("caption", { class: "unseen" }, caption),
@@ -63,8 +64,7 @@ export function resultTable(answer, index, { caption, actions, mark, explained =
       h("th", { scope: "col", class: "rank" }, "#"),
       mark && h("th", { scope: "col", class: "move" }, "Move"),
       h("th", { scope: "col" }, "Item"),
-      h("th", { scope: "col", class: "number" }, "Score"),
-      actions && h("th", { scope: "col", class: "actions" }, h("span", { class: "unseen" }, "Actions")))),
+      h("th", { scope: "col", class: "number" }, "Score"))),
     h("tbody", {}, rows));
 }
 

@@ -45,8 +45,8 @@ function heatTable(explanation, measure, scale, name) {
       h("thead", {}, h("tr", {}, h("td", {}), columns)), h("tbody", {}, rows)));
 }
 
-function explained(explanation, rank, index, measure, scale, onRemove) {
-  const { title } = present(explanation.id, explanation.fields, index.metadata);
+function explained(explanation, rank, index, { measure, scale, digits, onRemove }) {
+  const { name: title } = present(explanation.id, explanation.fields, index.metadata);
   const [i, j] = bestPair(explanation.contributions);
   const share = explanation.contributions[i][j] / explanation.score;
   const best = `q${i + 1} · x${j + 1}`;
@@ -56,7 +56,7 @@ function explained(explanation, rank, index, measure, scale, onRemove) {
       onRemove && h("button", { type: "button", class: "plain small", "aria-label": `Stop explaining ${title}`, onclick: onRemove }, "✕")),
     heatTable(explanation, measure, scale, title),
     h("dl", { class: "facts" },
-      h("div", {}, h("dt", {}, "score"), h("dd", {}, fixed(explanation.score, digitsFor([explanation.score])))),
+      h("div", {}, h("dt", {}, "score"), h("dd", {}, fixed(explanation.score, digits))),
       h("div", {}, h("dt", {}, "best pair"), h("dd", {}, explanation.score > 0 ? `${best}, ${percent(share, 0)} of the score` : best)),
       h("div", {}, h("dt", {}, "its weight"), h("dd", {}, percent(explanation.gate_weights[i][j], 0)))));
 }
@@ -64,6 +64,7 @@ function explained(explanation, rank, index, measure, scale, onRemove) {
 // Fills the panel. `ranks` maps ids to ranks; `on.measure`, `on.close` and `on.remove` are called by its controls.
 export function showWhy(panel, explanations, index, { measure, ranks, on }) {
   const scale = scaleOf(explanations, measure);
+  const digits = digitsFor(explanations.map((each) => each.score));
   const choices = Object.entries(LABELS).map(([value, label]) => h("label", {},
     h("input", { type: "radio", name: "measure", value, checked: value === measure, onchange: () => on.measure(value) }), h("span", {}, label)));
   fill(panel,
@@ -73,7 +74,7 @@ export function showWhy(panel, explanations, index, { measure, ranks, on }) {
     h("fieldset", { class: "segments" }, h("legend", { class: "unseen" }, "Number in the cells"), choices),
     h("p", { class: "hint" }, TEXTS[measure]),
     h("div", { class: explanations.length > 1 ? "side-by-side" : "" }, explanations.map((each) =>
-      explained(each, ranks.get(String(each.id)), index, measure, scale, explanations.length > 1 ? () => on.remove(String(each.id)) : null))),
+      explained(each, ranks.get(String(each.id)), index, { measure, scale, digits, onRemove: explanations.length > 1 ? () => on.remove(String(each.id)) : null }))),
     explanations.length === 1 && h("p", { class: "hint" }, "Choose Why on a second result to see both side by side."));
   panel.hidden = false;
   panel.classList.toggle("wide", explanations.length > 1);
