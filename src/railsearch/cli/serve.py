@@ -14,6 +14,9 @@ from railsearch.foundation.extras import missing_extra
 from railsearch.server.hosts import is_loopback
 from railsearch.server.keys import READ_VARIABLE, WRITE_VARIABLE, read_keys
 
+SWITCH_SECONDS = 0.0005
+"""How long a thread of Python runs before another one may: the thread of HTTP must not wait long for that of searches."""
+
 
 def serve(
     indexes: Annotated[
@@ -120,6 +123,7 @@ def serve(
     _set_up_logging(access_log=access_log)
     if threads is not None:
         torch.set_num_threads(threads)
+    sys.setswitchinterval(SWITCH_SECONDS)
     listening = uvicorn_server.bind(host, port)
     service = Service(
         indexes,

@@ -33,8 +33,16 @@ def answer_json(name: str, body: SearchBody, outcome: Outcome) -> dict[str, obje
     fields = _fields(outcome, body.fields)
     explained = explain_hits(outcome, body.explain)
     scores, ids = result.scores.tolist(), result.ids.tolist()
+    certificate = zip(
+        result.ceiling.tolist(),
+        result.gap.tolist(),
+        result.is_exact.tolist(),
+        result.num_certified.tolist(),
+        result.num_scored.tolist(),
+        strict=True,
+    )
     results = []
-    for query, kth in enumerate(result.kth_score.tolist()):
+    for query, (ceiling, gap, is_exact, num_certified, num_scored) in enumerate(certificate):
         hits: list[Hit] = []
         for place, score in enumerate(scores[query]):
             if ids[query][place] == NO_ITEM:
@@ -48,12 +56,12 @@ def answer_json(name: str, body: SearchBody, outcome: Outcome) -> dict[str, obje
         results.append(
             {
                 "hits": hits,
-                "kth_score": _finite(kth),
-                "ceiling": _finite(float(result.ceiling[query])),
-                "gap": _finite(float(result.gap[query])),
-                "is_exact": bool(result.is_exact[query]),
-                "num_certified": int(result.num_certified[query]),
-                "num_scored": int(result.num_scored[query]),
+                "kth_score": scores[query][-1],
+                "ceiling": ceiling,
+                "gap": gap,
+                "is_exact": is_exact,
+                "num_certified": num_certified,
+                "num_scored": num_scored,
             }
         )
     return {"results": results, **_common(name, index, outcome)}
@@ -166,7 +174,3 @@ def _stacked(outcome: Outcome, count: int) -> tuple[Tensor | None, Tensor | None
         for place, explanation in enumerate(own):
             scores[query, place], weights[query, place] = explanation.component_scores, explanation.gate_weights
     return scores, weights
-
-
-def _finite(value: float) -> float | None:
-    return value if math.isfinite(value) else None

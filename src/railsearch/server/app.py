@@ -47,8 +47,8 @@ def create_app(service: Service) -> Gate:
         redirect_slashes=False,
     )
     respond = _Responder(service)
-    _add_pages(app, service, respond)
     _add_reading(app, service, respond)
+    _add_pages(app, service, respond)
     _add_writing(app, service, respond)
 
     @app.exception_handler(HTTPException)
@@ -100,7 +100,12 @@ def _add_pages(app: FastAPI, service: Service, respond: "_Responder") -> None:
 
 
 def _add_reading(app: FastAPI, service: Service, respond: "_Responder") -> None:
-    """Add routes that change nothing."""
+    """Add routes that change nothing; routes are tried in order, so searches come first."""
+
+    @app.post("/v1/indexes/{name}/search", tags=["search"], openapi_extra=_body(SearchBody, SAFETENSORS))
+    async def search(name: Name, request: HttpRequest) -> HttpResponse:
+        """Find the k best items of each query, with certificates. Give exactly one kind of queries."""
+        return await respond(routes.search(service, _incoming(request), name))
 
     @app.get("/v1/indexes", tags=["indexes"])
     async def list_indexes() -> HttpResponse:
@@ -111,11 +116,6 @@ def _add_reading(app: FastAPI, service: Service, respond: "_Responder") -> None:
     async def show_index(name: Name) -> HttpResponse:
         """Describe an index: its version, shapes, inputs, metadata, tuned strategies and limits."""
         return await respond(routes.show_index(service, name))
-
-    @app.post("/v1/indexes/{name}/search", tags=["search"], openapi_extra=_body(SearchBody, SAFETENSORS))
-    async def search(name: Name, request: HttpRequest) -> HttpResponse:
-        """Find the k best items of each query, with certificates. Give exactly one kind of queries."""
-        return await respond(routes.search(service, _incoming(request), name))
 
     @app.post("/v1/indexes/{name}/explain", tags=["search"], openapi_extra=_body(ExplainBody))
     async def explain(name: Name, request: HttpRequest) -> HttpResponse:
