@@ -15,7 +15,7 @@ from railsearch.server.hosts import is_loopback
 from railsearch.server.keys import READ_VARIABLE, WRITE_VARIABLE, read_keys
 
 SWITCH_SECONDS = 0.0005
-"""How long a thread of Python runs before another one may: the thread of HTTP must not wait long for that of searches."""
+"""How long a thread of Python runs before another one may; HTTP must not wait long for searches."""
 
 
 def serve(
