@@ -57,7 +57,8 @@ sanitize: $(READY)
 	$(SANITIZED)/threads
 	ASAN_OPTIONS=detect_leaks=0:allocator_may_return_null=1 PYTHONPATH=$(SANITIZED) \
 	    LD_PRELOAD="$$($${CXX:-c++} -print-file-name=libasan.so) $$($${CXX:-c++} -print-file-name=libstdc++.so)" \
-	    $(BIN)/pytest -p no:cacheprovider tests/unit/kernels/native tests/properties/test_native_bits.py
+	    $(BIN)/pytest -p no:cacheprovider tests/unit/kernels/native tests/properties/test_native_bits.py \
+	    tests/properties/test_int8_scan.py
 
 # PATH holds no compiler from the install on: what works is what was in the wheel.
 wheel: $(READY)

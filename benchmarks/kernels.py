@@ -94,6 +94,12 @@ def first_stage(n: int, arguments: argparse.Namespace) -> None:
     faiss.omp_set_num_threads(torch.get_num_threads())
     flat = faiss.IndexFlatIP(32)
     flat.add(table.numpy())
+    int8, half = native.Int8Table(table), table.half()
+    int8_half = native.Int8Table(half)
+    for own, copy in ((table, int8), (half, int8_half)):
+        found, right = copy(vectors, own, n, None), native.scan(vectors, own, n, None)
+        assert torch.equal(found.rows, right.rows)
+        assert torch.equal(found.scores, right.scores)
     report(
         f"scan: {len(table):,} rows of 32, 32 vectors, n {n}",
         {
@@ -101,9 +107,29 @@ def first_stage(n: int, arguments: argparse.Namespace) -> None:
             "torch mm + topk": lambda: (vectors[:, 0] @ table.T).topk(n, dim=1),
             "torch": lambda: torch_scan.scan(vectors, table, n, None),
             "native": lambda: native.scan(vectors, table, n, None),
+            "native int8": lambda: int8(vectors, table, n, None),
+            "native fp16": lambda: native.scan(vectors, half, n, None),
+            "fp16 + int8": lambda: int8_half(vectors, half, n, None),
         },
         arguments.repeats,
         2 * vectors.numel() * len(table),
+    )
+    one = vectors[:1]
+    report(
+        f"scan: {len(table):,} rows of 32, one vector, n {n}",
+        {
+            "torch": lambda: torch_scan.scan(one, table, n, None),
+            "native": lambda: native.scan(one, table, n, None),
+            "native int8": lambda: int8(one, table, n, None),
+        },
+        3 * arguments.repeats,
+        2 * one.numel() * len(table),
+    )
+    report(
+        f"int8 copy of {len(table):,} rows of 32",
+        {"torch": lambda: table.to(torch.float16).to(torch.float32), "native int8": lambda: native.Int8Table(table)},
+        arguments.repeats,
+        table.numel(),
     )
 
 

@@ -17,7 +17,7 @@ from tests.support.search_worlds import EXACT, WORLDS, check_result, fp64_scores
 from tests.support.trials import trials
 from tests.support.worked_example import TableSimilarity, worked_example_table
 
-ENGINES = [Flat(), Faiss(), Faiss("hnsw"), Faiss("ivf"), Faiss("sq8")]
+ENGINES = [Flat(), Flat("int8"), Faiss(), Faiss("hnsw"), Faiss("ivf"), Faiss("sq8")]
 EXACT_ENGINES = [*(engine for engine in ENGINES if engine.is_exact), Complete()]
 
 

@@ -8,7 +8,7 @@ from torch import Tensor
 
 from railsearch import Adaptive, Average, Combined, DotProduct, Index, MixtureOfLogits, PerComponent, TwoPass
 from railsearch.errors import InvalidInputError
-from railsearch.index import Precision, Strategy
+from railsearch.index import Precision, ScanPrecision, Strategy
 from railsearch.index.certificate import Certificate
 from railsearch.index.corpus import Corpus
 from railsearch.index.segment import Segment
@@ -27,15 +27,16 @@ from tests.support.trials import trials
     n=st.integers(1, 70),
     filters=st.sampled_from(["none", "exclude", "allow", "both"]),
     precision=st.sampled_from(Precision),
+    scan=st.sampled_from(ScanPrecision),
 )
 def test_certificates_hold(
-    kind: str, seed: int, num_items: int, k: int, n: int, filters: str, precision: Precision
+    kind: str, seed: int, num_items: int, k: int, n: int, filters: str, precision: Precision, scan: ScanPrecision
 ) -> None:
     k = min(k, num_items)
     similarity, items, queries = make_world(kind, num_items, seed)
     generator = torch.Generator().manual_seed(seed)
     ids = torch.randperm(1000, generator=generator)[:num_items]
-    index = Index.build(similarity, items, ids, precision=precision)
+    index = Index.build(similarity, items, ids, precision=precision, scan=scan)
     truth = fp64_scores(index, queries, items, precision.dtype)
     exclude = allow = None
     visible = [set(ids.tolist()) for _ in range(3)]

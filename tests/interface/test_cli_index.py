@@ -41,6 +41,13 @@ def test_build_and_info(folder: Path) -> None:
     assert opened.ids.tolist() == list(range(100, 150))
 
 
+def test_scan_in_int8(folder: Path) -> None:
+    items = ("--items", folder / "movies.parquet")
+    run("index", "build", folder / "int8", "--model", folder / "model", *items, "--scan", "int8")
+    assert json.loads(run("index", "info", folder / "int8", "--json"))["engine"] == "Flat(scan='int8')"
+    assert "Flat()" in run("index", "info", folder / "index")
+
+
 def test_changes(folder: Path) -> None:
     index = folder / "index"
     with pytest.raises(InvalidInputError, match="id 100 is already in the index"):
@@ -232,7 +239,7 @@ def test_an_engine_is_chosen_by_text(folder: Path) -> None:
 
 
 def test_a_wrong_engine_is_refused_before_any_work(folder: Path) -> None:
-    usage = r"choose from: Flat\(\), Faiss\(kind, effort, links\)"
+    usage = r"choose from: Flat\(scan\), Faiss\(kind, effort, links\)"
     with pytest.raises(InvalidInputError, match=f"there is no engine 'Annoy'; {usage}"):
         run("search", folder / "index", "--queries", folder / "users.npy", "--engine", "Annoy(3)")
     with pytest.raises(InvalidInputError, match="kind is 'lsh'; choose from: flat, hnsw, ivf, sq8"):

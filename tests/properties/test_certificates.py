@@ -19,7 +19,7 @@ from railsearch import (
     TwoPass,
 )
 from railsearch.errors import InvalidInputError
-from railsearch.index import Precision, Strategy
+from railsearch.index import Precision, ScanPrecision, Strategy
 from railsearch.index.certificate import Certificate, as_float32
 from railsearch.index.corpus import Corpus
 from railsearch.index.segment import Segment
@@ -56,6 +56,7 @@ def rounding_of(queries: Tensor, items: Tensor) -> Tensor:
     share_tiny=st.sampled_from([0.0, 0.5, 0.98]),
     tiny_power=st.integers(-45, -20),
     precision=st.sampled_from(Precision),
+    scan=st.sampled_from(ScanPrecision),
     flushes=st.booleans(),
 )
 def test_underflow_is_refused_or_covered(
@@ -65,6 +66,7 @@ def test_underflow_is_refused_or_covered(
     share_tiny: float,
     tiny_power: int,
     precision: Precision,
+    scan: ScanPrecision,
     flushes: bool,
 ) -> None:
     generator = torch.Generator().manual_seed(seed)
@@ -75,7 +77,7 @@ def test_underflow_is_refused_or_covered(
     stored = items.to(precision.dtype).double()
     index = None
     try:
-        index = Index.build(DotProduct(dim=4), items, precision=precision)
+        index = Index.build(DotProduct(dim=4), items, precision=precision, scan=scan)
     except InvalidInputError as error:
         assert "underflow" in str(error)  # noqa: PT017
     if index is None:
@@ -145,9 +147,15 @@ def test_zeros_are_no_underflow() -> None:
 
 
 @settings(max_examples=15)
-@given(seed=SEEDS, num_segments=st.integers(1, 4), share_removed=st.sampled_from([0.0, 0.3]), k=st.integers(1, 9))
+@given(
+    seed=SEEDS,
+    num_segments=st.integers(1, 4),
+    share_removed=st.sampled_from([0.0, 0.3]),
+    k=st.integers(1, 9),
+    scan=st.sampled_from(ScanPrecision),
+)
 def test_ties_are_exact_over_segments_filters_and_removals(
-    seed: int, num_segments: int, share_removed: float, k: int
+    seed: int, num_segments: int, share_removed: float, k: int, scan: ScanPrecision
 ) -> None:
     # Small whole numbers are summed without rounding: ties are common, and truth is exact.
     generator = torch.Generator().manual_seed(seed)
@@ -155,7 +163,7 @@ def test_ties_are_exact_over_segments_filters_and_removals(
     queries = torch.randint(-1, 2, (6, 3), generator=generator).float()
     ids = torch.randperm(500, generator=generator)[:120]
     pieces = torch.arange(120).chunk(num_segments)
-    index = Index.build(DotProduct(dim=3), items[pieces[0]], ids[pieces[0]])
+    index = Index.build(DotProduct(dim=3), items[pieces[0]], ids[pieces[0]], scan=scan)
     for piece in pieces[1:]:
         index.add(items[piece], ids[piece])
     is_gone = torch.rand(120, generator=generator) < share_removed

@@ -160,9 +160,8 @@ def test_numbers_that_int8_cannot_hold_are_scanned_in_full_precision(value: floa
 
 def test_other_queries_are_scanned_with_torch() -> None:
     table, vectors = make_rows("normal", 300, 8, 0), make_rows("normal", 2, 8, 1).view(2, 1, 8)
-    found = Int8Table(table.half()).scan(vectors.double(), 3, None)
-    assert found.scores.dtype == torch.float64
-    assert Int8Table(table).scan(vectors[:0], 3, None).rows.shape == (0, 1, 3)
+    assert Int8Table(table)(vectors.double(), table, 3, None).scores.dtype == torch.float64
+    assert Int8Table(table)(vectors[:0], table, 3, None).rows.shape == (0, 1, 3)
 
 
 def test_a_filter_that_leaves_less_than_n() -> None:
@@ -182,7 +181,7 @@ def check_same(
         expected = scan(vectors, table, n, row_filter)
         if not len(table):
             return
-        found = Int8Table(table).scan(vectors, n, row_filter)
+        found = Int8Table(table)(vectors, table, n, row_filter)
     assert torch.equal(bits(found.scores), bits(expected.scores))
     assert torch.equal(found.rows, expected.rows)
 

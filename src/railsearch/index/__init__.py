@@ -4,7 +4,7 @@ from pathlib import Path
 
 from railsearch.folders import register_opener
 from railsearch.index.corpus import Precision
-from railsearch.index.engines import Engine, Faiss, Flat, parse_engine, register_engine
+from railsearch.index.engines import Engine, Faiss, Flat, ScanPrecision, parse_engine, register_engine
 from railsearch.index.filters import Allow, Exclude
 from railsearch.index.index import Index
 from railsearch.index.source import ModelSource, folder_of, model_of
@@ -28,6 +28,7 @@ __all__ = [
     "PerComponent",
     "Precision",
     "Problem",
+    "ScanPrecision",
     "StoredTable",
     "Strategy",
     "TableState",

@@ -13,7 +13,7 @@ from railsearch.foundation.results import ItemBatch, ItemBatches
 from railsearch.index.building import Items, SegmentBuilder, one_query, prepare_similarity
 from railsearch.index.changes import Keep, compacted, with_added, without_ids, without_items
 from railsearch.index.corpus import Corpus, Precision
-from railsearch.index.engines import Engine, ensure_available
+from railsearch.index.engines import Engine, Flat, ScanPrecision, ensure_available
 from railsearch.index.keys import to_integers
 from railsearch.index.metadata import fit_columns, without_keys
 from railsearch.index.numbering import Numbering, SeenIds
@@ -65,14 +65,14 @@ class Contents:
         path: Path | None,
         metadata: ArrowTable | None,
         precision: Precision,
+        scan: ScanPrecision,
         engine: Engine | None,
         source: Mapping[str, str] | None,
         show_progress: bool | None,
     ) -> "Contents":
         """Build in memory, or in a folder that is complete or missing."""
         check_similarity(similarity)
-        if engine is not None:
-            ensure_available(engine, similarity.component_dim)
+        chosen = ensure_available(Flat(scan) if engine is None else engine, similarity.component_dim)
         source = _checked_source(source)
         if path is not None:
             fingerprint(similarity)  # raises if it cannot be saved
@@ -87,13 +87,15 @@ class Contents:
             builder = SegmentBuilder(similarity, dtype=dtype, models=models, on_rows=on_rows)
             if path is None:
                 (segment,) = builder.build(items, ids, metadata, rows_per_segment=None, numbering=Numbering())
-                return cls(corpus=Corpus.build(similarity, [segment], engine), models=models, source=source)
+                return cls(corpus=Corpus.build(similarity, [segment], chosen), models=models, source=source)
             size = builder.rows_per_segment
             new = builder.build(items, ids, metadata, rows_per_segment=size, numbering=Numbering())
             seen = SeenIds([], "give every item its own id")
             with (
                 new_index(path) as folder,
-                Store.creating(folder, similarity, models=models, precision=str(precision), source=source) as writer,
+                Store.creating(
+                    folder, similarity, models=models, precision=str(precision), source=source, scan=str(scan)
+                ) as writer,
             ):
                 writer.commit(writer.keep(seen.add(segment)) for segment in new)
         return cls.open(path, engine=engine)
@@ -114,9 +116,9 @@ class Contents:
             ensure_available(engine)
         store = Store(path)
         snapshot = store.read(version)
-        if engine is not None:
-            ensure_available(engine, snapshot.similarity.component_dim)
-        corpus = Corpus.build(snapshot.similarity, snapshot.segments, engine, kernel)
+        wanted = Flat(snapshot.manifest.scan) if engine is None else engine
+        chosen = ensure_available(wanted, snapshot.similarity.component_dim)
+        corpus = Corpus.build(snapshot.similarity, snapshot.segments, chosen, kernel)
         return cls._of_version(store, snapshot, corpus, is_pinned=version is not None)
 
     @classmethod
@@ -181,6 +183,7 @@ class Contents:
             "precision": str(corpus.segments[0].parts.components.dtype).removeprefix("torch."),
             "bytes": sum(segment.num_bytes for segment in corpus.segments),
             "kernel": corpus.kernel.name,
+            "engine": corpus.engine.key,
             "similarity": f"{type(similarity).__name__} {pairs}",
             "fingerprint": self.models[0] if self.models else None,
             "ids": "strings" if corpus.has_keys else "integers",

@@ -13,7 +13,7 @@ from railsearch.index import searching
 from railsearch.index.building import Items
 from railsearch.index.contents import Contents
 from railsearch.index.corpus import Corpus, Precision
-from railsearch.index.engines import Engine
+from railsearch.index.engines import Engine, ScanPrecision
 from railsearch.index.filters import Allow, Exclude
 from railsearch.index.storage import Store, Verification
 from railsearch.index.strategies import Strategy
@@ -58,6 +58,7 @@ class Index:
         path: str | Path | None = None,
         metadata: ArrowTable | None = None,
         precision: Precision | str = Precision.FP32,
+        scan: ScanPrecision | str = ScanPrecision.FULL,
         engine: Engine | None = None,
         source: Mapping[str, str] | None = None,
         show_progress: bool | None = None,
@@ -77,6 +78,8 @@ class Index:
                 Results include its columns, and `allow` filters by them.
             precision: precision of the stored item components and gates: fp32, or fp16 or bf16 for half the memory.
                 Answers and certificates are then those of the rounded items.
+            scan: "int8" scans an int8 copy of the rows first: faster, with exactly the same results. The index keeps
+                this setting; it applies while no engine is given.
             engine: finds the best items by dot product before scoring: Flat(), a plain scan, if omitted, or
                 Faiss(...). The first search that needs a table builds it, or `prepare_engine` builds all of them; in a
                 folder they are kept. Exact strategies stay exact; an engine that may miss items certifies nothing.
@@ -85,17 +88,12 @@ class Index:
         """
         return cls(
             contents=Contents.build(
-                similarity,
-                items,
-                ids,
-                path=None if path is None else as_path(path),
-                metadata=metadata,
+                similarity, items, ids, path=None if path is None else as_path(path), metadata=metadata,
                 precision=as_choice(Precision, precision, name="precision"),
-                engine=engine,
-                source=source,
-                show_progress=show_progress,
+                scan=as_choice(ScanPrecision, scan, name="scan"),
+                engine=engine, source=source, show_progress=show_progress,
             )
-        )
+        )  # fmt: skip
 
     @classmethod
     def open(

@@ -86,8 +86,10 @@ class Segment:
         return self.tables.get(engine, f"{self.name}.sum", self.sums)
 
     def prepare(self, engine: Engine) -> None:
-        """Open or build all tables now."""
+        """Open or build all tables that searches use."""
         self.sum_table(engine)
+        if engine.sees_every_row and not engine.supports_threshold:
+            return  # the kernel reads the components itself
         for component in range(self.parts.components.shape[1]):
             self.component_table(engine, component)
 

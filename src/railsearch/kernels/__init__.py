@@ -1,7 +1,7 @@
 """The arithmetic under every search: scores, bounds and dot products of many query-item pairs, in bounded memory."""
 
 from railsearch.kernels.arithmetic import plain_arithmetic
-from railsearch.kernels.choose import KernelName, choose_kernel, choose_scan, use_kernel
+from railsearch.kernels.choose import KernelName, choose_kernel, choose_scan, make_int8_table, use_kernel
 from railsearch.kernels.contract import (
     NO_ROW,
     BestAbove,
@@ -13,6 +13,7 @@ from railsearch.kernels.contract import (
     Scan,
 )
 from railsearch.kernels.lists import select_best, unite
+from railsearch.kernels.native import Int8Table
 from railsearch.kernels.ranks import best_ranks, ranks_among, target_ranks
 from railsearch.kernels.row_filter import RowFilter
 from railsearch.kernels.selection import RunningBest, pack
@@ -26,6 +27,7 @@ __all__ = [
     "NO_ROW",
     "BestAbove",
     "BestByComponent",
+    "Int8Table",
     "ItemRows",
     "Kernel",
     "KernelName",
@@ -42,6 +44,7 @@ __all__ = [
     "compute_item_parts",
     "compute_query_parts",
     "for_each_block",
+    "make_int8_table",
     "now",
     "pack",
     "plain_arithmetic",

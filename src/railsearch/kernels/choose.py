@@ -7,6 +7,7 @@ from contextvars import ContextVar
 from enum import StrEnum
 
 import torch
+from torch import Tensor
 
 from railsearch.foundation.errors import InvalidInputError
 from railsearch.foundation.inputs import as_choice
@@ -51,9 +52,19 @@ def choose_kernel(similarity: Similarity, device: torch.device) -> Kernel:
     return TorchKernel(similarity, device)
 
 
-def choose_scan(device: torch.device) -> Scan:
-    """Return the scan by dot product for tables on this device; it depends on no similarity."""
-    return native.scan if uses_native(device) else scan
+def choose_scan(device: torch.device, int8: native.Int8Table | None = None) -> Scan:
+    """Return the scan by dot product for tables on this device; it depends on no similarity.
+
+    If the table that will be scanned has an int8 copy, the native scan reads that first.
+    """
+    if not uses_native(device):
+        return scan
+    return native.scan if int8 is None else int8
+
+
+def make_int8_table(table: Tensor) -> native.Int8Table | None:
+    """Return an int8 copy of a table (N, d), or None if the native kernels do not scan such a table."""
+    return native.Int8Table(table) if uses_native(table.device) and native.can_use_int8(table) else None
 
 
 @contextlib.contextmanager

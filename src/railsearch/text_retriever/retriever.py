@@ -14,7 +14,18 @@ from railsearch.foundation.errors import FingerprintError, InvalidInputError
 from railsearch.foundation.inputs import as_path, check_count
 from railsearch.foundation.progress import counting
 from railsearch.foundation.results import SearchResult
-from railsearch.index import Allow, Engine, Exclude, Index, ModelSource, Precision, Strategy, folder_of, model_of
+from railsearch.index import (
+    Allow,
+    Engine,
+    Exclude,
+    Index,
+    ModelSource,
+    Precision,
+    ScanPrecision,
+    Strategy,
+    folder_of,
+    model_of,
+)
 from railsearch.models import TextModel
 from railsearch.similarity.fingerprints import compute_fingerprint
 from railsearch.similarity.registry import kind_of
@@ -176,6 +187,7 @@ class TextRetriever:
         path: str | Path | None = None,
         *,
         precision: Precision | str = Precision.FP32,
+        scan: ScanPrecision | str = ScanPrecision.FULL,
         engine: Engine | None = None,
         show_progress: bool | None = None,
     ) -> Index:
@@ -188,6 +200,7 @@ class TextRetriever:
                 are those of the index. Or a list of texts, which are numbered from 0.
             path: a folder to create, which must not exist.
             precision: precision of the item components: fp32, fp16 or bf16.
+            scan: "int8" for faster scans with the same results, as in `Index.build`.
             engine: engine of the first stage, as in `Index.build`.
             show_progress: draw a progress bar with the encoding rate; by default only on a terminal.
         """
@@ -200,6 +213,7 @@ class TextRetriever:
                 given.encode(self.model, count),
                 path=path,
                 precision=precision,
+                scan=scan,
                 engine=engine,
                 source=self._source().to_dict(),
                 show_progress=False,

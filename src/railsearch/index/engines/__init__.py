@@ -2,7 +2,7 @@
 
 from railsearch.index.engines.contract import NO_ROW, Engine, Nearest, Table
 from railsearch.index.engines.faiss import Faiss, FaissKind
-from railsearch.index.engines.flat import Flat, FlatTable
+from railsearch.index.engines.flat import Flat, FlatTable, ScanPrecision
 from railsearch.index.engines.registry import check_choice, ensure_available, parse_engine, register_engine
 from railsearch.index.engines.tables import Tables, TableStore
 
@@ -14,6 +14,7 @@ __all__ = [
     "Flat",
     "FlatTable",
     "Nearest",
+    "ScanPrecision",
     "Table",
     "TableStore",
     "Tables",

@@ -10,6 +10,7 @@ from typing import TypeVar
 
 from railsearch.foundation.errors import IndexFolderError
 from railsearch.foundation.files import FileEntry
+from railsearch.index.engines import ScanPrecision
 
 FORMAT = "railsearch.index"
 FORMAT_VERSION = 2
@@ -73,6 +74,8 @@ class Manifest:
     """The strategy that `tune` chose for each k and engine, as text."""
     source: dict[str, str] = field(default_factory=dict)
     """Where the embeddings come from, if `build` was told."""
+    scan: str = ScanPrecision.FULL
+    """The scan of an index that is opened without an engine."""
 
     def encode(self) -> bytes:
         """Return the content of the manifest file."""
@@ -160,6 +163,8 @@ def _check_texts(manifest: Manifest) -> None:
             raise _Refused(f"{name!r:.80} is not a fingerprint")
     if manifest.fingerprint not in manifest.models:
         raise _Refused("models does not name the fingerprint of the similarity")
+    if manifest.scan not in set(ScanPrecision):
+        raise _Refused(f"scan is {manifest.scan!r:.80}")
     for texts in (manifest.tuned, manifest.source):
         if not all(isinstance(value, str) for value in texts.values()):
             raise _Refused("tuned or source holds a value that is not text")

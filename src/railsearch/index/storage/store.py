@@ -49,6 +49,7 @@ class Store:
         models: Sequence[str],
         precision: str,
         source: Mapping[str, str],
+        scan: str,
     ) -> Iterator[Writer]:
         """Yield a writer for the first version, in an empty folder that no other process knows yet."""
         with storage_errors(folder):
@@ -69,6 +70,7 @@ class Store:
             files=files,
             tuned={},
             source=dict(source),
+            scan=scan,
         )
         yield Writer(folder, base, (), check_place=lambda: None)
 

@@ -92,6 +92,7 @@ class Writer:
             files={name: files[name] for name in needed},
             tuned=dict(base.tuned if tuned is None else tuned),
             source=base.source,
+            scan=base.scan,
         )
 
 

@@ -60,10 +60,16 @@ class Int8Table:
         assert is_usable, "the numbers are too great"
         return low, high, is_reached
 
-    def scan(self, vectors: Tensor, n: int, row_filter: RowFilter | None) -> Nearest:
-        """Return the n best rows for each of the vectors (B, V, d); see `railsearch.kernels.Scan`."""
-        if not can_read_queries(vectors) or not vectors.numel():
-            return scan(vectors, self._table, n, row_filter)
+    def __call__(
+        self, vectors: Tensor, table: Tensor, n: int, row_filter: RowFilter | None, *, bounds: Tensor | None = None
+    ) -> Nearest:
+        """Return the n best rows of the table for each of the vectors (B, V, d); see `railsearch.kernels.Scan`.
+
+        With `bounds`, every dot product is needed, and the scan is in full precision.
+        """
+        assert table is self._table, "the int8 copy is that of another table"
+        if bounds is not None or not can_read_queries(vectors) or not vectors.numel():
+            return scan(vectors, table, n, row_filter, bounds=bounds)
         num_queries, num_vectors, dim = vectors.shape
         assert self._table.shape[1] == dim
         shape = (num_queries, num_vectors, min(n, len(self._table)))

@@ -19,6 +19,8 @@ from tests.support.engines import AtMost
     [
         ("Flat", Flat()),
         (" flat( ) ", Flat()),
+        ("Flat(int8)", Flat("int8")),
+        ("Flat(scan='int8')", Flat(scan="int8")),
         ("Faiss", Faiss()),
         ("faiss(hnsw)", Faiss("hnsw")),
         ("Faiss('hnsw', 64, 16)", Faiss("hnsw", 64, 16)),
@@ -40,11 +42,12 @@ def test_a_key_is_text_that_can_be_read(kind: str, effort: int | None) -> None:
 @pytest.mark.parametrize(
     ("text", "message"),
     [
-        ("annoy", r"there is no engine 'annoy'; choose from: Flat\(\), Faiss\(kind, effort, links\)"),
+        ("annoy", r"there is no engine 'annoy'; choose from: Flat\(scan\), Faiss\(kind, effort, links\)"),
         ("", "cannot be read; choose from"),
         ("Faiss(hnsw", "cannot be read; choose from"),
         ("Faiss(Flat())", "cannot be read; choose from"),
         ("__import__('os')", "cannot be read; choose from"),
+        ("Flat(int4)", "scan is 'int4'; choose from: full, int8"),
         ("Faiss(annoy)", "kind is 'annoy'; choose from: flat, hnsw, ivf, sq8"),
         ("Faiss(hnsw, speed=3)", "speed in .* is not one of its settings"),
         ("Faiss(hnsw, kind=ivf)", "kind in .* is given twice"),

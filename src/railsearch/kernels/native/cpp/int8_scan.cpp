@@ -15,7 +15,7 @@ namespace railsearch {
 namespace {
 
 constexpr int64_t VECTORS_PER_BLOCK = 64;
-constexpr int64_t ROWS_PER_RESULT = 32;   // with fewer rows for each result, full precision is as fast
+constexpr int64_t ROWS_PER_RESULT = 16;   // with fewer rows for each result, full precision is as fast
 constexpr int64_t LEAST_KNOWN = 4096;     // scores that a thread computes before it asks whether int8 pays
 constexpr int64_t PAIRS_PER_KNOWN = 16;   // computing more than one score in so many is slower than all of them
 constexpr int64_t PANELS_PER_SAMPLE = 64;

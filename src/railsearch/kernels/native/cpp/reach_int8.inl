@@ -4,7 +4,7 @@ namespace railsearch {
 namespace {
 
 constexpr int INT8_LANES = Vector::LANES;
-constexpr int INT8_VECTORS = INT8_LANES == 8 ? 2 : 3;  // with AVX2, 3 x 4 sums and what they need exceed 16 registers
+constexpr int INT8_VECTORS = INT8_LANES == 16 ? 3 : INT8_LANES == 8 ? 2 : 1;  // sums that fit the registers
 constexpr int INT8_GROUP = INT8_VECTORS * INT8_LANES;
 
 static_assert(ROWS_PER_INT8_PANEL % INT8_GROUP == 0, "a panel is cut into whole groups");
