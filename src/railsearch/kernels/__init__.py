@@ -16,7 +16,7 @@ from railsearch.kernels.lists import select_best, unite
 from railsearch.kernels.ranks import best_ranks, ranks_among, target_ranks
 from railsearch.kernels.row_filter import RowFilter
 from railsearch.kernels.selection import RunningBest, pack
-from railsearch.kernels.sides import compute_item_parts, compute_query_parts
+from railsearch.kernels.sides import compute_item_parts, compute_query_parts, has_stable_sides
 from railsearch.kernels.stages import Stage, now, stopwatch, timed
 from railsearch.kernels.torch_kernel import TorchKernel
 from railsearch.kernels.training_scores import training_scores, values_per_training_pair
@@ -42,6 +42,7 @@ __all__ = [
     "compute_item_parts",
     "compute_query_parts",
     "for_each_block",
+    "has_stable_sides",
     "now",
     "pack",
     "plain_arithmetic",
