@@ -23,7 +23,7 @@ import torch
 from railsearch import Index, MixtureOfLogits
 
 DIM = 8
-PATIENCE = 120.0
+PATIENCE = 300.0
 OPENER = urllib.request.build_opener(urllib.request.ProxyHandler({}))
 
 

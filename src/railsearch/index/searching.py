@@ -17,7 +17,7 @@ from railsearch.index.keys import to_integers
 from railsearch.index.strategies import BruteForce, Found, Strategy
 from railsearch.index.tuned import TunedStrategy
 from railsearch.index.tuning import TuningReport, tune
-from railsearch.kernels import compute_query_parts, plain_arithmetic, use_kernel
+from railsearch.kernels import compute_query_parts, has_stable_sides, plain_arithmetic, use_kernel
 from railsearch.similarity import NO_USER, QueryParts
 
 if TYPE_CHECKING:
@@ -135,13 +135,16 @@ def explain(corpus: Corpus, query: ArrayLike, item_id: int | str, *, user_id: in
 
 @plain_arithmetic()
 def stable_query_parts(contents: Contents, queries: ArrayLike, user_ids: ArrayLike | None) -> QueryParts:
-    """Return query parts, computed in batches of one size, so that those of a query do not depend on its neighbours.
+    """Return query parts; those of a query do not depend on its neighbours.
 
-    The bits of a matrix product depend on its shape. Rows of zeros fill up the last batch.
+    The bits of torch's matrix products depend on their shape. If the native kernels do not know the similarity, all
+    batches therefore have one size; rows of zeros fill up the last one.
     """
     corpus = contents.corpus
     given = as_embeddings(queries, name="queries", shape=corpus.similarity.query_shape).to(corpus.like)
     users = None if user_ids is None else as_user_ids(user_ids, count=len(given))
+    if has_stable_sides(corpus.similarity, given):
+        return _query_parts(corpus, given, users)
     num_missing = -len(given) % QUERIES_PER_BATCH
     padded = torch.cat([given, given.new_zeros(num_missing, *given.shape[1:])])
     all_users = None if users is None else torch.cat([users, users.new_full((num_missing,), NO_USER)])

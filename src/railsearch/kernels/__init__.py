@@ -17,7 +17,7 @@ from railsearch.kernels.native import Int8Table
 from railsearch.kernels.ranks import best_ranks, ranks_among, target_ranks
 from railsearch.kernels.row_filter import RowFilter
 from railsearch.kernels.selection import RunningBest, pack
-from railsearch.kernels.sides import compute_item_parts, compute_query_parts
+from railsearch.kernels.sides import compute_item_parts, compute_query_parts, has_stable_sides
 from railsearch.kernels.stages import Stage, now, stopwatch, timed
 from railsearch.kernels.torch_kernel import TorchKernel
 from railsearch.kernels.training_scores import training_scores, values_per_training_pair
@@ -44,6 +44,7 @@ __all__ = [
     "compute_item_parts",
     "compute_query_parts",
     "for_each_block",
+    "has_stable_sides",
     "make_int8_table",
     "now",
     "pack",

@@ -56,6 +56,11 @@ def compute_item_parts(
     return similarity.item_parts(items.to(like)) if components is None else ItemParts(components, gate, model)
 
 
+def has_stable_sides(similarity: Similarity, inputs: Tensor) -> bool:
+    """Return whether the parts of a query or item have the same bits in every batch."""
+    return uses_native(inputs.device) and native.can_project(similarity, inputs)
+
+
 def _query_parts(similarity: Similarity, queries: Tensor, user_ids: Tensor | None) -> QueryParts:
     if uses_native(queries.device) and native.can_project(similarity, queries):
         return native.query_parts(similarity, queries, user_ids)
