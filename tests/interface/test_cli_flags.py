@@ -266,7 +266,7 @@ def test_a_word_is_a_flag_only_if_the_flag_was_given(capfd: pytest.CaptureFixtur
 
 @functools.cache
 def texts() -> set[str]:
-    """Return the texts of the library outside the commands and the server that one of them starts, with {} for values."""
+    """Return the texts of the library outside the commands and the server, with {} for values."""
     found = set()
     for file in PACKAGE.rglob("*.py"):
         if not any(file.is_relative_to(PACKAGE / outside) for outside in ("cli", "server")):
