@@ -161,7 +161,7 @@ def test_watch_follows_the_folder(tmp_path: Path) -> None:
         assert served.metric("railsearch_index_version") == 2
 
 
-@pytest.mark.parametrize("implementation", ["fast", "plain"])
+@pytest.mark.parametrize("implementation", ["fast", pytest.param("plain", marks=pytest.mark.slow)])
 def test_a_full_queue_refuses_with_retry_after(tmp_path: Path, implementation: str) -> None:
     make_index(tmp_path / "movies.index", 60_000)
     body = {"embeddings": make_queries(4), "k": 5, "strategy": "BruteForce"}

@@ -1,7 +1,6 @@
 """Keys: every route without a key, with a read key and with a write key; and what a server refuses to start with."""
 
 import base64
-import os
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -9,8 +8,9 @@ from pathlib import Path
 
 import pytest
 
-from railsearch.server.keys import READ_VARIABLE, WRITE_VARIABLE, Role
+from railsearch.server.keys import READ_VARIABLE, Role
 from railsearch.server.table import ROUTES, Route
+from tests.support.commands import run_main
 from tests.support.served import Served, make_index, make_queries, serving
 
 READ, WRITE, OTHER = "read-key-0123456789", "write-key-0123456789", "other-key-0123456789"
@@ -136,30 +136,33 @@ def test_pages_and_head_requests(served: Served) -> None:
     assert "http" not in page.partition("<main>")[0]  # nothing is loaded from elsewhere
 
 
-def refusal(*arguments: object, environment: dict[str, str] | None = None) -> str:
-    completed = subprocess.run(
-        [sys.executable, "-m", "railsearch", "serve", "--port", "0", *map(str, arguments)],
-        capture_output=True, text=True, check=False, env={**os.environ, **(environment or {})}, timeout=120,
-    )  # fmt: skip
-    assert completed.returncode == 2, completed.stderr
-    assert "Traceback" not in completed.stderr
-    return completed.stderr
+def refused(capsys: pytest.CaptureFixture[str], *arguments: object) -> str:
+    """Start a server in this process, which does not come so far; return its message."""
+    assert run_main("serve", "--port", 0, *arguments) == 2
+    return " ".join(capsys.readouterr().err.split())
 
 
-def test_a_server_that_would_be_unsafe_does_not_start(tmp_path: Path) -> None:
-    folder = tmp_path / "movies.index"
-    make_index(folder)
-    keys = tmp_path / "keys.toml"
+def test_a_server_that_would_be_unsafe_does_not_start(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    folder, keys = tmp_path / "movies.index", tmp_path / "keys.toml"
     keys.write_text(f'read = ["{READ}"]\n')
     keys.chmod(0o644)
-    assert "there are no keys; give --api-key-file" in refusal(folder, "--host", "0.0.0.0")  # noqa: S104
-    assert "can be read by other users (mode 644); run chmod 600" in refusal(folder, "--api-key-file", keys)
-    assert "does not exist" in refusal(tmp_path / "missing.index")
-    short = {READ_VARIABLE: "short"}
-    assert "a key has 5 characters" in refusal(folder, environment=short)
-    assert WRITE_VARIABLE
-
-
-def test_two_folders_of_one_name(tmp_path: Path) -> None:
+    assert "there are no keys; give --api-key-file" in refused(capsys, folder, "--host", "0.0.0.0")  # noqa: S104
+    assert "can be read by other users (mode 644); run chmod 600" in refused(capsys, folder, "--api-key-file", keys)
     (tmp_path / "a").mkdir()
-    assert "are both called 'movies'" in refusal(tmp_path / "movies.index", tmp_path / "a" / "movies.index")
+    both = (tmp_path / "movies.index", tmp_path / "a" / "movies.index")
+    assert "are both called 'movies'" in refused(capsys, *both)
+    monkeypatch.setenv(READ_VARIABLE, "short")
+    assert "a key has 5 characters" in refused(capsys, folder)
+
+
+def test_a_missing_folder_ends_the_server(tmp_path: Path) -> None:
+    completed = subprocess.run(
+        [sys.executable, "-m", "railsearch", "serve", "--port", "0", str(tmp_path / "missing.index")],
+        capture_output=True, text=True, check=False, timeout=300,
+    )  # fmt: skip
+    assert completed.returncode == 2
+    assert completed.stderr.startswith("error: ")
+    assert "missing.index does not exist" in completed.stderr
+    assert "Traceback" not in completed.stderr

@@ -120,35 +120,39 @@ def serve(
             f"--host is {host}, which other machines can reach, but there are no keys; give --api-key-file, or listen "
             "at 127.0.0.1."
         )
-    _set_up_logging(access_log=access_log)
     if threads is not None:
         torch.set_num_threads(threads)
     sys.setswitchinterval(SWITCH_SECONDS)
     listening = uvicorn_server.bind(host, port)
-    service = Service(
-        indexes,
-        settings=ServerSettings(
-            keys=keys,
-            is_writable=writable,
-            allowed_hosts=tuple(allowed_host or ()),
-            cors_origins=tuple(cors_origin or ()),
-            limits=Limits(
-                max_body_bytes=max_body_mb * 2**20,
-                max_buffered_bytes=max(128, 4 * max_body_mb) * 2**20,
-                queue_queries=queue,
-                max_queries=min(256, queue),
+    with listening:
+        service = Service(
+            indexes,
+            settings=ServerSettings(
+                keys=keys,
+                is_writable=writable,
+                allowed_hosts=tuple(allowed_host or ()),
+                cors_origins=tuple(cors_origin or ()),
+                limits=Limits(
+                    max_body_bytes=max_body_mb * 2**20,
+                    max_buffered_bytes=max(128, 4 * max_body_mb) * 2**20,
+                    queue_queries=queue,
+                    max_queries=min(256, queue),
+                ),
+                body_seconds=body_seconds,
+                watch_seconds=watch,
             ),
-            body_seconds=body_seconds,
-            watch_seconds=watch,
-        ),
-        models=read_models(model or [], data),
-        engine=chosen_engine(engine),
-    )
-    shown = f"[{host}]" if ":" in host else host
-    print(f"railsearch serves {', '.join(service.indexes)} at http://{shown}:{listening.getsockname()[1]}/", flush=True)
-    uvicorn_server.run_server(
-        create_app(service), service, listening, head_seconds=head_seconds, drain_seconds=drain_seconds
-    )
+            models=read_models(model or [], data),
+            engine=chosen_engine(engine),
+        )
+        _set_up_logging(access_log=access_log)
+        shown = f"[{host}]" if ":" in host else host
+        print(
+            f"railsearch serves {', '.join(service.indexes)} at http://{shown}:{listening.getsockname()[1]}/",
+            flush=True,
+        )
+        uvicorn_server.run_server(
+            create_app(service), service, listening, head_seconds=head_seconds, drain_seconds=drain_seconds
+        )
     if service.failure is not None:
         raise service.failure
 

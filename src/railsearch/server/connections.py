@@ -1,7 +1,7 @@
-"""Connections that must send the head of a request in time and in bounds, which uvicorn does not ask for.
+"""Connections that must send a head and take an answer in time and in bounds, which uvicorn does not ask for.
 
-A client that sends one byte of a header every few seconds keeps a connection of plain uvicorn open forever, and a
-header without end is kept in memory whole.
+A client that sends one byte of a header every few seconds keeps a connection of plain uvicorn open forever, a header
+without end is kept in memory whole, and so is an answer that the client does not read.
 """
 
 import asyncio
@@ -16,11 +16,13 @@ REASONS = {400: "Bad Request", 408: "Request Timeout", 431: "Request Header Fiel
 class HeadDeadline:
     """A layer over a protocol of uvicorn: from the first byte on, a head has a deadline and a largest size.
 
+    An answer that does not fit into the buffers of the connection has a deadline too.
     Between two requests, uvicorn's own timeout of idle connections counts.
     """
 
     head_seconds: float = 10.0
     largest_head: int = 32 * 2**10
+    answer_seconds: float = 60.0
     transport: asyncio.Transport
     loop: asyncio.AbstractEventLoop
     cycle: Any
@@ -28,6 +30,7 @@ class HeadDeadline:
     def __init__(self, *arguments: Any, **named: Any) -> None:
         super().__init__(*arguments, **named)
         self._timer: asyncio.TimerHandle | None = None
+        self._answer_timer: asyncio.TimerHandle | None = None
         self._head_size = 0
         self._cycle_before: Any = None
 
@@ -37,9 +40,20 @@ class HeadDeadline:
         self._start()
 
     def connection_lost(self, exc: Exception | None) -> None:
-        """Stop the deadline."""
+        """Stop the deadlines."""
         self._stop()
+        self._stop_answer()
         super().connection_lost(exc)  # type: ignore[misc]
+
+    def pause_writing(self) -> None:
+        """Start the deadline of an answer: the client takes it more slowly than it is made."""
+        super().pause_writing()  # type: ignore[misc]
+        self._answer_timer = self.loop.call_later(self.answer_seconds, self.transport.abort)
+
+    def resume_writing(self) -> None:
+        """Stop the deadline of an answer."""
+        self._stop_answer()
+        super().resume_writing()  # type: ignore[misc]
 
     def data_received(self, data: bytes) -> None:
         """Count data until a head is complete."""
@@ -79,6 +93,11 @@ class HeadDeadline:
         if self._timer is not None:
             self._timer.cancel()
             self._timer = None
+
+    def _stop_answer(self) -> None:
+        if self._answer_timer is not None:
+            self._answer_timer.cancel()
+            self._answer_timer = None
 
     def _expire(self) -> None:
         self._timer = None
