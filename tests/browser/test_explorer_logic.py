@@ -2,14 +2,26 @@
 
 import json
 import shlex
+from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any
 
 import pytest
+
+from tests.support.browser import find_chromium
+from tests.support.served import Served, make_index, serving
 
 if TYPE_CHECKING:
     from playwright.sync_api import Page
 
 pytestmark = pytest.mark.browser
+
+
+@pytest.fixture(scope="module")
+def served(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Served]:
+    find_chromium()
+    make_index(folder := tmp_path_factory.mktemp("logic") / "movies.index")
+    with serving(folder) as served:
+        yield served
 
 
 def call(page: "Page", module: str, expression: str, *arguments: object) -> Any:
@@ -22,7 +34,7 @@ def test_state_survives_the_url(page: "Page") -> None:
     state = call(page, "state", "m.parse('')")
     assert call(page, "state", "m.format(a[0])", state) == ""
     changed = {
-        **state, "index": "a b", "view": "compare", "by": "history", "text": "what? & why=1", "k": 25, "strategy": "A(5)",
+        **state, "index": "a b", "view": "compare", "by": "history", "text": "what? & why=1", "k": 25, "strategy": "A",
         "items": ["1", "a,b/ü", "1"], "why": ["x&y", "9007199254740993"], "vector": "1, -2e-3", "measure": "gate",
     }  # fmt: skip
     assert call(page, "state", "m.parse(m.format(a[0]))", changed) == changed
@@ -163,6 +175,7 @@ def test_metadata_for_people(page: "Page") -> None:
         "x" * 200,
     )
     assert call(page, "fields", "m.present('7', {item: 7}, [{name: 'item', type: 'Int64'}])")["details"] == []
+    assert call(page, "fields", "m.present('7', {item: 'f3'}, [{name: 'item', type: 'String'}]).title") == "f3"
     assert (
         call(page, "fields", "m.present('p1', {passage: 'y'.repeat(99)}, [{name: 'passage', type: 'String'}]).title")
         == ""

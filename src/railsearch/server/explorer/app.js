@@ -23,6 +23,7 @@ let running = null; // aborts the searches of the previous state
 let live = null;
 let answer = null;
 let explanations = [];
+let shown = null; // the query string of what is shown
 
 const form = new Form(known, { submit: () => submit(), error: (error) => report(error) });
 
@@ -30,6 +31,7 @@ function change(changes, { replace = false } = {}) {
   state = { ...state, ...changes };
   const url = format(state) || location.pathname;
   if (format(state) !== location.search) history[replace ? "replaceState" : "pushState"](null, "", url);
+  shown = location.search;
 }
 
 function submit() {
@@ -247,6 +249,7 @@ async function show() {
   const { signal } = (running = new AbortController());
   live?.close();
   live = null;
+  shown = location.search;
   form.showError("");
   showFrame();
   setBusy(true);
@@ -254,8 +257,11 @@ async function show() {
     if (state.by === "history") await lookUpHistory();
     await { search: showSearch, compare: showCompare, index: showIndex }[state.view](signal);
   } catch (error) {
-    if (!isAbort(error) && error.status === undefined) form.showError(error.message);
-    else report(error);
+    if (isAbort(error)) return;
+    if (error.status === undefined) {
+      welcome();
+      form.showError(error.message);
+    } else report(error);
   } finally {
     if (!signal.aborted) setBusy(false);
   }
@@ -309,8 +315,8 @@ document.querySelector("nav").addEventListener("click", (event) => {
   show();
 });
 window.addEventListener("popstate", () => {
+  if (!index || location.search === shown) return; // a link within the page, such as the one to the results
   state = parse(location.search);
-  if (!index) return;
   chooseIndex(state.index);
   show();
 });

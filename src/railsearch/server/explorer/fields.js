@@ -21,8 +21,9 @@ export function shown(value) {
 // { title, details, body, name }: details are short values with their names, body is one long text, and name is what
 // the item is called in a sentence. An item without a title column is its text, or its id.
 export function present(id, fields, columns) {
-  const titled = titleColumn(columns);
   const own = fields ?? {};
+  const isShort = (column) => isText(column) && own[column.name] && String(own[column.name]).length <= LONG;
+  const titled = titleColumn(columns) ?? columns.find(isShort)?.name;
   const details = [];
   let body = "";
   for (const { name } of columns) {

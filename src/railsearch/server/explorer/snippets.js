@@ -12,15 +12,15 @@ export function asCurl(origin, index, body, hasKey) {
 
 export function asPython(origin, index, body) {
   const { ids, ...rest } = body; // Python needs no strings for large integers
-  const call = Object.entries(rest).map(([name, value]) => `    ${name}=${literal(value)},`);
+  const call = Object.entries(rest).map(([name, value]) => `        ${name}=${literal(value)},`);
   return [
     "from railsearch.client import Client",
     "",
-    `client = Client(${literal(String(new URL(".", origin)).replace(/\/$/, ""))})`,
-    "result = client.search(",
-    `    ${literal(index)},`,
+    `with Client(${literal(String(new URL(".", origin)).replace(/\/$/, ""))}) as client:`,
+    "    result = client.search(",
+    `        ${literal(index)},`,
     ...call,
-    ")",
+    "    )",
     "print(result.to_frame(), result.is_exact, result.gap)",
   ].join("\n");
 }
