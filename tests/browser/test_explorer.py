@@ -212,6 +212,7 @@ def test_copy_as_curl_and_python(context: "BrowserContext", page: "Page", served
     context.grant_permissions(["clipboard-read", "clipboard-write"], origin=served.url)
     show(page, served, f"{SEARCH}&allow=title+LIKE+'%251%25'")
     page.get_by_text("Copy as").click()
+    assert accessibility_violations(page) == []
     page.get_by_role("button", name="Copy as Python").click()
     page.get_by_text("Copied").wait_for()
     code = page.evaluate("navigator.clipboard.readText()")

@@ -11,7 +11,6 @@ It needs the extra `client` (httpx) and imports no torch. Arrays of any kind are
 
 from railsearch.client.answers import (
     Change,
-    ExpectedRecall,
     Job,
     Refreshed,
     ServedExplanation,
@@ -19,6 +18,7 @@ from railsearch.client.answers import (
     ServedResult,
 )
 from railsearch.client.client import AsyncClient, Client
+from railsearch.foundation.recall import ExpectedRecall
 
 __all__ = [
     "AsyncClient",

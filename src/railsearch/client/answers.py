@@ -10,6 +10,7 @@ import numpy.typing as npt
 from railsearch.client.arrays import ItemId
 from railsearch.foundation.errors import InvalidInputError
 from railsearch.foundation.json_values import JsonValue
+from railsearch.foundation.recall import ExpectedRecall
 
 if TYPE_CHECKING:
     from polars import DataFrame
@@ -21,15 +22,6 @@ NO_ITEM = -1
 Floats = npt.NDArray[np.float32]
 Integers = npt.NDArray[np.int64]
 Fields = dict[str, JsonValue]
-
-
-@dataclass(frozen=True, slots=True)
-class ExpectedRecall:
-    """Recall that `tune` has measured for a strategy, at a version of the index; no proof."""
-
-    recall: float
-    confidence: float
-    version: int
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -155,7 +147,9 @@ class ServedResult:
 
         parts = (self.ids, self.scores, self.ceiling, self.num_scored)
         ids, scores, ceiling, num_scored = (torch.from_numpy(np.array(part)) for part in parts)
-        return SearchResult(ids=ids, scores=scores, ceiling=ceiling, num_scored=num_scored)
+        return SearchResult(
+            ids=ids, scores=scores, ceiling=ceiling, num_scored=num_scored, expected_recall=self.expected_recall
+        )
 
     def __iter__(self) -> Iterator[Floats | Integers]:
         yield self.scores

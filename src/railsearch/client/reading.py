@@ -7,7 +7,6 @@ import numpy as np
 
 from railsearch.client.answers import (
     Change,
-    ExpectedRecall,
     Fields,
     Floats,
     Job,
@@ -20,6 +19,7 @@ from railsearch.client.arrays import SAFETENSORS, Array, ItemId, decode
 from railsearch.client.problems import Reply, foreign, read_json
 from railsearch.foundation.errors import ServerError
 from railsearch.foundation.json_values import JsonValue
+from railsearch.foundation.recall import ExpectedRecall
 
 Value = TypeVar("Value")
 Object = dict[str, JsonValue]

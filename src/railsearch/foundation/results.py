@@ -9,24 +9,13 @@ from torch import Tensor
 
 from railsearch.foundation.errors import InvalidInputError
 from railsearch.foundation.inputs import ArrayLike, ArrowTable
+from railsearch.foundation.recall import ExpectedRecall
 
 if TYPE_CHECKING:
     from polars import DataFrame
 
 NO_ITEM = -1
 """The id of a padded place that has no item; its score is minus infinity."""
-
-
-@dataclass(frozen=True, slots=True)
-class ExpectedRecall:
-    """The recall that `tune` measured for a strategy: a statement about queries like its sample, not a proof."""
-
-    recall: float
-    """Mean recall of such queries is at least this."""
-    confidence: float
-    """The probability that the statement is true."""
-    version: int
-    """The version of the index on which it was measured."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)

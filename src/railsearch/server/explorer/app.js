@@ -2,6 +2,7 @@
 
 import * as api from "./api.js";
 import { comparison, sentence } from "./compare.js";
+import { copyMenu } from "./copy.js";
 import { byId, fill, h } from "./dom.js";
 import { Form } from "./form.js";
 import { count } from "./format.js";
@@ -9,7 +10,6 @@ import { indexView } from "./index-view.js";
 import { Live } from "./live.js";
 import { isEmpty, kindsOf, queryOf, searchBody } from "./query.js";
 import { announcement, badge, facts, noResults, resultTable } from "./results.js";
-import { asCurl, asPython } from "./snippets.js";
 import { format, parse } from "./state.js";
 import { startTheme } from "./theme.js";
 import { showWhy } from "./why.js";
@@ -82,7 +82,7 @@ function drawResults(body, result) {
     ];
   };
   fill(byId("content"),
-    h("div", { class: "summary" }, badge(result, answer.expected_recall), facts(answer, index), copyMenu(body)),
+    h("div", { class: "summary" }, badge(result, answer.expected_recall), facts(answer, index), copyMenu(index.name, body)),
     result.hits.length
       ? resultTable(answer, index, { caption: "Results, best first", actions, explained: state.why })
       : noResults("No item passes the filter."));
@@ -193,27 +193,6 @@ function moreLike(hit) {
   form.show(state, index);
   show();
   byId("main").focus();
-}
-
-// ---- copy as
-
-function copyMenu(body) {
-  const texts = { curl: asCurl(document.baseURI, index.name, body, Boolean(api.storedKey())), Python: asPython(document.baseURI, index.name, body) };
-  const rows = Object.entries(texts).map(([name, text]) => {
-    const button = h("button", { type: "button", class: "plain small", "aria-label": `Copy as ${name}` }, "Copy");
-    button.addEventListener("click", async () => {
-      try {
-        await navigator.clipboard.writeText(text);
-        button.textContent = "Copied";
-      } catch {
-        getSelection().selectAllChildren(button.closest("div").nextElementSibling); // no permission: the reader copies
-        button.textContent = "Selected";
-      }
-      setTimeout(() => { button.textContent = "Copy"; }, 1500);
-    });
-    return [h("div", { class: "snippet-head" }, h("span", {}, name), button), h("pre", { tabindex: "0", "aria-label": `${name} code` }, text)];
-  });
-  return h("details", { class: "copy" }, h("summary", {}, "Copy as"), h("div", { class: "snippets" }, rows));
 }
 
 // ---- the frame of the page
