@@ -18,7 +18,7 @@ from searching.gate_bounds import surviving
 from searching.refined import Graph, Linear, nearest_items, side_by_side
 from strategy_table import entropy
 
-from railsearch import Adaptive, Average, BruteForce, Combined, Index, MixtureOfLogits, PerComponent, TwoPass
+from railsearch import Adaptive, Average, BruteForce, Index, MixtureOfLogits, PerComponent, TwoPass, Weighted
 from railsearch.benchmark.machine import describe_machine
 from railsearch.data import leave_last_out, read_prepared
 from railsearch.foundation.results import SearchResult
@@ -138,11 +138,11 @@ def show_candidates(index: Index, query_parts: QueryParts, truth: SearchResult, 
     print(f"\n{NUM_NEIGHBORS} neighbors of every item: {time.process_time() - began:.1f} CPU s.")
     table = side_by_side(corpus)
     strategies: list[Strategy] = [BruteForce()]
-    strategies += [Average(n) for n in (200, 500, 1000, 2000, 4000)]
-    strategies += [PerComponent(n) for n in (20, 50, 100, 200, 400, 800)]
-    strategies += [Combined(20, 200), Combined(50, 500)]
+    strategies += [Average(n) for n in (200, 500, 1000, 4000)]
+    strategies += [PerComponent(n) for n in (50, 100, 200, 400)]
+    strategies += [Weighted(n) for n in (150, 200, 300, 500, 1000)]
     strategies += [Graph(n, width, rounds, neighbors) for n in (200, 500) for width, rounds in WALKS]
-    strategies += [Linear(200, *steps, table) for steps in STEPS]
+    strategies += [Linear(*steps, table) for steps in STEPS]
     seconds = take_turns([searching(index, strategy, k) for strategy in strategies], query_parts, repeats)
     print("\n| strategy | recall | items scored | CPU ms, batch of 32 |\n|---|---|---|---|")
     for strategy, own in zip(strategies, seconds, strict=True):
@@ -153,19 +153,10 @@ def show_candidates(index: Index, query_parts: QueryParts, truth: SearchResult, 
         )
 
 
-WALKS = ((20, 4), (50, 4), (100, 1), (100, 4), (100, 16))
+WALKS = ((50, 4), (100, 1), (100, 16))
 """Width and rounds of a walk over the graph."""
-STEPS = (
-    (1, 1, 200, 1),
-    (10, 1, 200, 1),
-    (10, 1, 200, 3),
-    (10, 1, 800, 1),
-    (100, 1, 400, 2),
-    (4, 4, 400, 2),
-    (100, 4, 400, 2),
-    (100, 4, 800, 3),
-)
-"""Width, groups, step and rounds of linearised searches."""
+STEPS = ((32, 16, 1, 200, 1), (32, 16, 1, 200, 2), (100, 10, 1, 200, 1), (100, 100, 1, 200, 3), (100, 4, 4, 400, 2))
+"""Seeds, width, groups, step and rounds of linearised searches."""
 
 
 def recall(found: SearchResult, truth: SearchResult) -> float:
