@@ -28,7 +28,18 @@ if TYPE_CHECKING:
     from railsearch.evaluation import evaluate
     from railsearch.folders import load_similarity, save_similarity
     from railsearch.foundation.results import Explanation, ItemBatch, SearchResult
-    from railsearch.index import Adaptive, Average, BruteForce, Combined, Faiss, Flat, Index, PerComponent, TwoPass
+    from railsearch.index import (
+        Adaptive,
+        Average,
+        BruteForce,
+        Combined,
+        Faiss,
+        Flat,
+        Index,
+        PerComponent,
+        TwoPass,
+        Weighted,
+    )
     from railsearch.loading import load
     from railsearch.recipes import Recipe, TextRecipe, read_recipe
     from railsearch.recommender import Recommender
@@ -58,6 +69,7 @@ __all__ = [
     "TextRecipe",
     "TextRetriever",
     "TwoPass",
+    "Weighted",
     "baselines",
     "benchmark",
     "client",
@@ -89,6 +101,7 @@ _NAMES = {
     "foundation.results": ("Explanation", "ItemBatch", "SearchResult"),
     "index": (
         "Adaptive", "Average", "BruteForce", "Combined", "Faiss", "Flat", "Index", "PerComponent", "TwoPass",
+        "Weighted",
     ),
     "loading": ("load",),
     "recipes": ("Recipe", "TextRecipe", "read_recipe"),

@@ -24,6 +24,7 @@ from railsearch import (
     PerComponent,
     RailsearchError,
     TwoPass,
+    Weighted,
 )
 from railsearch.errors import InvalidInputError, NotEnoughItemsError
 from railsearch.foundation.errors import StorageError
@@ -32,7 +33,7 @@ from railsearch.similarity import Similarity
 from tests.support.similarities import make_similarity
 from tests.support.trials import IS_FULL, trials
 
-STRATEGIES = (BruteForce(), TwoPass(), Adaptive(), PerComponent(4), Average(6), Combined(2, 4))
+STRATEGIES = (BruteForce(), TwoPass(), Adaptive(), PerComponent(4), Average(6), Combined(2, 4), Weighted(6))
 EXACT = STRATEGIES[:3]
 DIM = 6
 NUM_IDS = 25

@@ -8,7 +8,7 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from railsearch import Adaptive, Average, BruteForce, Combined, DotProduct, Index, PerComponent, TwoPass
+from railsearch import Adaptive, Average, BruteForce, Combined, DotProduct, Index, PerComponent, TwoPass, Weighted
 from railsearch.errors import InvalidInputError, MissingExtraError
 from railsearch.index.engines import Engine, Faiss, Flat
 from railsearch.testing import check_engine
@@ -50,7 +50,7 @@ def test_certificates_hold_with_every_engine(
     allowed = set(range(num_items)) if allow is None else set(ids[allow].tolist())
     visible = [allowed - set([] if exclude is None else exclude[query].tolist()) for query in range(3)]
     k = min(k, num_items)
-    for strategy in (*EXACT, PerComponent(2), Average(k), Combined(1, k), PerComponent(9)):
+    for strategy in (*EXACT, PerComponent(2), Average(k), Combined(1, k), PerComponent(9), Weighted(k)):
         result = index.search(queries, k, strategy, exclude, allow, pad=True)
         check_result(result, truth, ids, k, visible, tolerance_of(kind))
         if strategy in EXACT:
@@ -68,7 +68,9 @@ def test_only_exact_engines_certify(engine: Engine, strategy: PerComponent | Ave
 
 
 @pytest.mark.parametrize("engine", EXACT_ENGINES, ids=str)
-@pytest.mark.parametrize("strategy", [PerComponent(4), Average(50), Combined(4, 50), TwoPass(), Adaptive()], ids=str)
+@pytest.mark.parametrize(
+    "strategy", [PerComponent(4), Average(50), Combined(4, 50), Weighted(50), TwoPass(), Adaptive()], ids=str
+)
 def test_exact_engines_choose_the_same_items(engine: Engine, strategy: PerComponent) -> None:
     similarity, items, queries = make_world("random", 3000, seed=2)
     expected = Index.build(similarity, items).search(queries, 10, strategy)

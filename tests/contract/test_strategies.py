@@ -6,7 +6,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from torch import Tensor
 
-from railsearch import Adaptive, Average, Combined, DotProduct, Index, MixtureOfLogits, PerComponent, TwoPass
+from railsearch import Adaptive, Average, Combined, DotProduct, Index, MixtureOfLogits, PerComponent, TwoPass, Weighted
 from railsearch.errors import InvalidInputError
 from railsearch.index import Precision, ScanPrecision, Strategy
 from railsearch.index.certificate import Certificate
@@ -50,6 +50,7 @@ def test_certificates_hold(
         *EXACT,
         PerComponent(n),
         Average(max(n, k)),
+        Weighted(max(n, k)),
         Combined(max(1, n // 4), n),
         Adaptive(max_gap=0.5),
         Adaptive(max_scored=max(n, k)),
@@ -155,22 +156,24 @@ def test_ties_go_to_the_smaller_id_in_every_exact_strategy(num_items: int) -> No
     items = torch.randint(-1, 2, (num_items, 4), generator=generator).float()
     queries = torch.randint(-1, 2, (40, 4), generator=generator).float()
     index = Index.build(DotProduct(dim=4), items, ids=torch.randperm(num_items, generator=generator))
+    some = (PerComponent(num_items), Average(num_items), Weighted(num_items))
     for k in (1, 5):
         expected = index.search(queries, k)
-        for strategy in (*EXACT, PerComponent(num_items), Average(num_items), Adaptive(max_scored=num_items)):
+        for strategy in (*EXACT, *some, Adaptive(max_scored=num_items)):
             assert torch.equal(index.search(queries, k, strategy).ids, expected.ids), strategy
 
 
 def test_what_scores_everything_is_exact() -> None:
     similarity, items, queries = make_world("random", 30, seed=3)
     index = Index.build(similarity, items)
-    everything = (Average(30), Average(99), PerComponent(30), PerComponent(99), Combined(1, 30))
+    everything = (Average(30), Average(99), PerComponent(30), PerComponent(99), Combined(1, 30), Weighted(30))
     for strategy in (*everything, Adaptive(max_scored=30)):
         result = index.search(queries, 5, strategy)
         assert bool(result.is_exact.all()), strategy
         assert result.num_certified.tolist() == [5, 5, 5]
-    few = index.search(queries, 5, Average(6), allow=list(range(6)))
-    assert bool(few.is_exact.all())  # all that may be given was scored
+    for strategy in (Average(6), Weighted(7)):
+        few = index.search(queries, 5, strategy, allow=list(range(6)))
+        assert bool(few.is_exact.all())  # all that may be given was scored
 
 
 def planted_index(sharpness: float) -> Index:
@@ -208,7 +211,7 @@ def test_a_wider_gap_is_reached_sooner_and_never_exceeded() -> None:
 
 
 @pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16, torch.float64])
-@pytest.mark.parametrize("strategy", [*EXACT, PerComponent(9), Combined(5, 9)], ids=str)
+@pytest.mark.parametrize("strategy", [*EXACT, PerComponent(9), Combined(5, 9), Weighted(9)], ids=str)
 def test_models_in_other_precisions(dtype: torch.dtype, strategy: Strategy) -> None:
     generator = torch.Generator().manual_seed(0)
     mol = MixtureOfLogits(
@@ -224,7 +227,7 @@ def test_models_in_other_precisions(dtype: torch.dtype, strategy: Strategy) -> N
     check_result(result, truth, torch.arange(2000), 5, [set(range(2000))] * 40)
 
 
-@pytest.mark.parametrize("strategy", [*EXACT, PerComponent(9), Average(9), Combined(5, 9)], ids=str)
+@pytest.mark.parametrize("strategy", [*EXACT, PerComponent(9), Average(9), Combined(5, 9), Weighted(9)], ids=str)
 def test_no_promise_no_certificate(strategy: Strategy) -> None:
     class Squared(DotProduct):
         is_certifiable = False
@@ -247,7 +250,7 @@ def test_no_promise_no_certificate(strategy: Strategy) -> None:
         assert not bool(found.is_exact.any())
 
 
-@pytest.mark.parametrize("strategy", [*EXACT, PerComponent(3), Average(5), Combined(2, 5)], ids=str)
+@pytest.mark.parametrize("strategy", [*EXACT, PerComponent(3), Average(5), Combined(2, 5), Weighted(5)], ids=str)
 @pytest.mark.parametrize("kind", ["random", "dot"])
 def test_no_queries_no_answers(kind: str, strategy: Strategy) -> None:
     similarity, items, _ = make_world(kind, 100, seed=0)
@@ -256,7 +259,7 @@ def test_no_queries_no_answers(kind: str, strategy: Strategy) -> None:
     assert result.ceiling.shape == result.num_scored.shape == (0,)
 
 
-@pytest.mark.parametrize("strategy", [*EXACT, PerComponent(500), Average(500)], ids=str)
+@pytest.mark.parametrize("strategy", [*EXACT, PerComponent(500), Average(500), Weighted(500)], ids=str)
 def test_a_query_of_zeros(strategy: Strategy) -> None:
     index = Index.build(DotProduct(dim=4), torch.randn(500, 4, generator=torch.Generator().manual_seed(0)))
     result = index.search(torch.zeros(1, 4), 3, strategy)
@@ -266,7 +269,7 @@ def test_a_query_of_zeros(strategy: Strategy) -> None:
 def test_results_carry_no_graph_and_count_each_item_once() -> None:
     similarity, items, queries = make_world("random", 300, seed=0)
     index = Index.build(similarity, items)
-    for strategy in (*EXACT, PerComponent(5), Average(50), Combined(5, 50)):
+    for strategy in (*EXACT, PerComponent(5), Average(50), Combined(5, 50), Weighted(50)):
         result = index.search(similarity.query_parts(queries), 3, strategy)
         assert not any(part.requires_grad for part in (result.scores, result.ceiling))
         assert bool((result.num_scored <= 300).all())
@@ -292,6 +295,33 @@ def test_average_is_exact_where_weights_are_uniform() -> None:
     torch.testing.assert_close(found.ceiling, torch.full((5,), 20.0), rtol=1e-3, atol=0)
 
 
+def test_weighted_finds_what_average_misses_under_a_gate_of_one_pair_for_each_query() -> None:
+    generator = torch.Generator().manual_seed(0)
+    mol = MixtureOfLogits(
+        num_query_components=4, num_item_components=4, component_dim=16, gate_inputs=["query"], gate_dim=8,
+        query_projection="ready", item_projection="ready", seed=0,
+    ).eval()  # fmt: skip
+    with torch.no_grad():
+        mol.gate.query.output.weight.mul_(400)
+    index = Index.build(mol, torch.randn(3000, 4, 16, generator=generator))
+    queries = torch.randn(20, 4, 16, generator=generator)
+    expected = index.search(queries, 10)
+
+    def recall(strategy: Strategy) -> float:
+        found = index.search(queries, 10, strategy)
+        assert bool((found.num_scored <= 60).all())
+        return float((found.scores >= expected.kth_score[:, None] - 1e-4).double().mean())
+
+    assert recall(Weighted(12)) > 0.99  # the gate is the same for all items, so that the linearisation is exact
+    assert recall(Average(44)) < 0.5
+
+
+def test_weighted_asks_for_enough_items() -> None:
+    similarity, items, queries = make_world("random", 50, seed=1)
+    with pytest.raises(InvalidInputError, match=r"k is 9 but Weighted\(8\) chooses only 8 items; use Weighted\(9\)"):
+        Index.build(similarity, items).search(queries, 9, Weighted(8))
+
+
 def test_small_unions_are_filled_up_to_k() -> None:
     similarity, items, queries = make_world("random", 50, seed=1)
     result = Index.build(similarity, items).search(queries, 40, PerComponent(1))
@@ -303,6 +333,7 @@ def test_small_unions_are_filled_up_to_k() -> None:
     [
         (lambda: Average(0), "n is 0; ask for n >= 1"),
         (lambda: PerComponent(-1), "n is -1"),
+        (lambda: Weighted(0), "n is 0; ask for n >= 1"),
         (lambda: Combined(1, 0), "by_average is 0"),
         (lambda: Combined(1.5, 2), "per_component is 1.5"),
         (lambda: Adaptive(max_gap=-1.0), "max_gap is -1.0"),
@@ -333,7 +364,10 @@ def test_sizes_far_beyond_the_corpus_score_all_of_it() -> None:
     similarity, items, queries = make_world("random", 50, seed=1)
     index = Index.build(similarity, items)
     expected = index.search(queries, 5)
-    for strategy in (Average(10**18), PerComponent(10**18), Combined(10**18, 10**18), Adaptive(1e300, 10**18)):
+    large = 10**18
+    for strategy in (
+        Average(large), Weighted(large), PerComponent(large), Combined(large, large), Adaptive(1e300, large),
+    ):  # fmt: skip
         found = index.search(queries, 5, strategy)
         if not isinstance(strategy, Adaptive):
             assert torch.equal(found.ids, expected.ids), strategy

@@ -11,13 +11,13 @@ from pathlib import Path
 import pytest
 import torch
 
-from railsearch import Adaptive, Average, BruteForce, Combined, Index, PerComponent, TwoPass
+from railsearch import Adaptive, Average, BruteForce, Combined, Index, PerComponent, TwoPass, Weighted
 from railsearch.index import Strategy
 from railsearch.kernels import TorchKernel, plain_arithmetic
 from tests.support.search_worlds import TOLERANCE, make_world
 
 STRATEGIES: tuple[Strategy, ...] = (
-    BruteForce(), TwoPass(), Adaptive(), PerComponent(5), Average(50), Combined(5, 50),
+    BruteForce(), TwoPass(), Adaptive(), PerComponent(5), Average(50), Combined(5, 50), Weighted(50),
 )  # fmt: skip
 MODES: dict[str, Callable[[], contextlib.AbstractContextManager[object]]] = {
     "plain": contextlib.nullcontext,
@@ -159,14 +159,14 @@ def test_roundoff_is_that_of_the_precision_in_force() -> None:
 FORK = """
 import multiprocessing, os, sys, warnings
 import torch
-from railsearch import Adaptive, Average, BruteForce, Combined, Index, PerComponent, TwoPass
+from railsearch import Adaptive, Average, BruteForce, Combined, Index, PerComponent, TwoPass, Weighted
 from tests.support.search_worlds import make_world
 
 warnings.simplefilter("ignore", DeprecationWarning)  # newer Pythons warn of any fork beside threads
 torch.set_num_threads(2)
 similarity, items, queries = make_world("random", 20_000, seed=1)
 index = Index.build(similarity, items)
-strategies = (BruteForce(), TwoPass(), Adaptive(), PerComponent(5), Average(50), Combined(5, 50))
+strategies = (BruteForce(), TwoPass(), Adaptive(), PerComponent(5), Average(50), Combined(5, 50), Weighted(50))
 expected = [index.search(queries, 9, strategy).scores for strategy in strategies]
 torch.randn(2000, 2000).exp()  # threads of OpenMP, besides those of the search
 

@@ -17,6 +17,7 @@ from railsearch import (
     PerComponent,
     SearchResult,
     TwoPass,
+    Weighted,
 )
 from railsearch.errors import InvalidInputError
 from railsearch.index import Precision, ScanPrecision, Strategy
@@ -27,7 +28,8 @@ from tests.support.search_worlds import EXACT
 
 SEEDS = st.integers(0, 2**31 - 1)
 STRATEGIES: tuple[Strategy, ...] = (
-    *EXACT, PerComponent(5), Average(9), Combined(3, 9), Adaptive(max_gap=0.1), Adaptive(max_scored=20),
+    *EXACT, PerComponent(5), Average(9), Combined(3, 9), Weighted(9), Adaptive(max_gap=0.1),
+    Adaptive(max_scored=20),
 )  # fmt: skip
 
 
@@ -178,13 +180,13 @@ def test_ties_are_exact_over_segments_filters_and_removals(
     expected = [
         [int(ids[row]) for row in sorted(order, key=lambda row, own=own: -float(own[row]))[:k]] for own in truth
     ]
-    for strategy in (*EXACT, PerComponent(120), Average(120)):
+    for strategy in (*EXACT, PerComponent(120), Average(120), Weighted(120)):
         result = index.search(queries, k, strategy, exclude, ids[is_allowed], pad=True)
         visible = (truth > -torch.inf).sum(dim=1)
         for query in range(6):
             count = min(k, int(visible[query]))
             assert result.ids[query, :count].tolist() == expected[query][:count], strategy
-    for strategy in (PerComponent(3), Average(10), Combined(2, 10), Adaptive(max_gap=1.0)):
+    for strategy in (PerComponent(3), Average(10), Combined(2, 10), Weighted(10), Adaptive(max_gap=1.0)):
         result = index.search(queries, k, strategy, exclude, ids[is_allowed], pad=True)
         kth = truth.topk(k).values[:, -1]
         is_claimed = result.is_exact & (kth > -torch.inf)

@@ -9,7 +9,16 @@ from railsearch.index.filters import Allow, Exclude
 from railsearch.index.index import Index
 from railsearch.index.source import ModelSource, folder_of, model_of
 from railsearch.index.storage import Problem, StoredTable, TableState, Verification
-from railsearch.index.strategies import Adaptive, Average, BruteForce, Combined, PerComponent, Strategy, TwoPass
+from railsearch.index.strategies import (
+    Adaptive,
+    Average,
+    BruteForce,
+    Combined,
+    PerComponent,
+    Strategy,
+    TwoPass,
+    Weighted,
+)
 from railsearch.index.strategy_text import format_strategy, parse_strategies, parse_strategy
 from railsearch.index.tuning import TuningReport, TuningRow
 
@@ -36,6 +45,7 @@ __all__ = [
     "TuningRow",
     "TwoPass",
     "Verification",
+    "Weighted",
     "folder_of",
     "format_strategy",
     "model_of",

@@ -53,6 +53,26 @@ def best_by_average(
 
 
 @timed(Stage.FIRST_STAGE)
+def best_by_weights(
+    corpus: Corpus, query_parts: QueryParts, weights: Tensor, n: int, row_filter: RowFilter | None
+) -> Tensor:
+    """Return the rows (B, n) with the best weighted sum of component scores, by weights (B, P).
+
+    The sum is linear in the components of an item: one dot product over all of them, in a scan of every item.
+    """
+    by_pair = weights.unflatten(1, (-1, corpus.similarity.num_item_components))  # (B, Pq, Px)
+    vectors = torch.einsum("bqx,bqd->bxd", by_pair, query_parts.components).flatten(1)[:, None]  # (B, 1, Px * d)
+    lists = []
+    for stretch in corpus.stretches():
+        own_filter = (
+            None if row_filter is None else row_filter.of_rows(stretch.first_row, stretch.first_row + len(stretch))
+        )
+        found = corpus.kernel.scan(vectors, stretch.parts.components.flatten(1), n, own_filter)
+        lists.append(_shifted(found, stretch.first_row))
+    return _best_of(corpus, lists, n).rows[:, 0]
+
+
+@timed(Stage.FIRST_STAGE)
 def best_per_component(
     corpus: Corpus, query_parts: QueryParts, n: int, row_filter: RowFilter | None, *, max_scored: int
 ) -> Chosen:

@@ -4,10 +4,19 @@ import dataclasses
 import re
 
 from railsearch.foundation.errors import InvalidInputError
-from railsearch.index.strategies import Adaptive, Average, BruteForce, Combined, PerComponent, Strategy, TwoPass
+from railsearch.index.strategies import (
+    Adaptive,
+    Average,
+    BruteForce,
+    Combined,
+    PerComponent,
+    Strategy,
+    TwoPass,
+    Weighted,
+)
 
 KINDS: dict[str, type] = {
-    kind.__name__: kind for kind in (BruteForce, TwoPass, Adaptive, PerComponent, Average, Combined)
+    kind.__name__: kind for kind in (BruteForce, TwoPass, Adaptive, PerComponent, Average, Weighted, Combined)
 }
 ONE_STRATEGY = re.compile(r"[\s,;]*(?P<whole>(?P<name>[A-Za-z]+)(?:\s*\((?P<arguments>[^()]*)\))?)[\s,;]*")
 WHOLE_NUMBER = re.compile(r"\d{1,18}")

@@ -12,7 +12,16 @@ from torch import Tensor
 from railsearch.foundation.errors import InvalidInputError
 from railsearch.foundation.progress import measuring
 from railsearch.foundation.results import SearchResult
-from railsearch.index.strategies import Adaptive, Average, BruteForce, Combined, PerComponent, Strategy, TwoPass
+from railsearch.index.strategies import (
+    Adaptive,
+    Average,
+    BruteForce,
+    Combined,
+    PerComponent,
+    Strategy,
+    TwoPass,
+    Weighted,
+)
 from railsearch.index.strategy_text import format_strategy
 from railsearch.similarity import QueryParts
 
@@ -164,6 +173,7 @@ def _candidates(k: int, num_items: int, max_n: int | None) -> list[Strategy]:
     sizes = [size for size in (k * 2**power for power in range(9)) if size <= largest]
     few = [size for size in (5, 20, 100) if size <= largest]
     found: list[Strategy] = [Average(size) for size in sizes]
+    found += [Weighted(size) for size in sizes[1:4]]
     found += [PerComponent(n) for n in few]
     found += [Combined(n, size) for n in few for size in sizes[1:5:2]]
     return found

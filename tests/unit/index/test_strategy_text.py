@@ -2,7 +2,7 @@
 
 import pytest
 
-from railsearch import Adaptive, Average, BruteForce, Combined, PerComponent, TwoPass
+from railsearch import Adaptive, Average, BruteForce, Combined, PerComponent, TwoPass, Weighted
 from railsearch.errors import InvalidInputError
 from railsearch.index import Strategy, format_strategy, parse_strategies, parse_strategy
 
@@ -15,6 +15,7 @@ from railsearch.index import Strategy, format_strategy, parse_strategies, parse_
         ("Combined( 5 , 200 ), twopass;BruteForce()", (Combined(5, 200), TwoPass(), BruteForce())),
         ("Adaptive(1.0) Adaptive Adaptive(0, 50)", (Adaptive(1.0), Adaptive(), Adaptive(0, 50))),
         (" PerComponent(5)\n", (PerComponent(5),)),
+        ("Weighted(300)", (Weighted(300),)),
     ],
 )
 def test_strategies_from_text(text: str, strategies: tuple) -> None:

@@ -7,7 +7,7 @@ import pytest
 import torch
 from torch import Tensor
 
-from railsearch import Adaptive, Average, BruteForce, Combined, DotProduct, Index, PerComponent, TwoPass
+from railsearch import Adaptive, Average, BruteForce, Combined, DotProduct, Index, PerComponent, TwoPass, Weighted
 from railsearch.index import Strategy
 from railsearch.kernels import (
     BestAbove,
@@ -138,6 +138,7 @@ class CountingKernel:
         (Adaptive(), {"score_candidates", "bounds"}),
         (PerComponent(3), {"score_candidates", "best_by_component"}),
         (Average(20), {"score_candidates"}),
+        (Weighted(20), {"score_candidates", "scan"}),
         (Combined(3, 20), {"score_candidates", "best_by_component"}),
     ],
     ids=lambda value: "+".join(sorted(value)) if isinstance(value, set) else str(value),

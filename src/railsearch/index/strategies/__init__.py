@@ -8,6 +8,7 @@ from railsearch.index.strategies.adaptive import Adaptive
 from railsearch.index.strategies.brute_force import BruteForce
 from railsearch.index.strategies.by_average import Average
 from railsearch.index.strategies.by_component import Combined, PerComponent
+from railsearch.index.strategies.by_weights import Weighted
 from railsearch.index.strategies.contract import Found, Strategy
 from railsearch.index.strategies.two_pass import TwoPass
 
@@ -20,4 +21,5 @@ __all__ = [
     "PerComponent",
     "Strategy",
     "TwoPass",
+    "Weighted",
 ]

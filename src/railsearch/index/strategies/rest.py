@@ -5,7 +5,7 @@ from railsearch.index.strategies.contract import Found
 from railsearch.index.strategies.keeping import merge
 from railsearch.kernels import RowFilter
 
-ROWS_PER_STRETCH = 8192
+ROWS_PER_STRETCH = 32768
 """Items that the pass decides on at once, with a full batch of queries; more with few queries."""
 PAIRS_PER_STRETCH = 2**16
 

@@ -29,7 +29,7 @@ class TwoPass:
         certificate = Certificate.start(corpus, query_parts)
         if not certificate.is_certifiable:
             return BruteForce().find_rows(corpus, query_parts, k, row_filter)
-        num_seeds = max(4 * k, 256)
+        num_seeds = max(2 * k, 128)
         if corpus.engine.max_n is not None:
             num_seeds = min(num_seeds, corpus.engine.max_n)
         seeds = best_by_average(corpus, query_parts, num_seeds, row_filter)  # (B, n)
