@@ -60,7 +60,7 @@ def best_by_weights(
 
     The sum is linear in the components of an item: one dot product over all of them, in a scan of every item.
     """
-    by_pair = weights.unflatten(1, (-1, corpus.similarity.num_item_components))  # (B, Pq, Px)
+    by_pair = weights.view(-1, corpus.similarity.num_query_components, corpus.similarity.num_item_components)
     vectors = torch.einsum("bqx,bqd->bxd", by_pair, query_parts.components).flatten(1)[:, None]  # (B, 1, Px * d)
     lists = []
     for stretch in corpus.stretches():

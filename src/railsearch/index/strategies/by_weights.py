@@ -32,6 +32,9 @@ class Weighted:
     If the gate prefers other component pairs for each query, Average misses most of the best items, and this finds them
     among fewer candidates than PerComponent. Items are scanned, whatever the engine of the index is. The ceiling for
     the other items is only the trivial one, as for Average.
+
+    Scores have the same bits in every batch. Weights are computed with torch, so which of two nearly equal candidates is
+    the last one to be scored may depend on the batch.
     """
 
     n: int
