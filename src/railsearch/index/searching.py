@@ -7,7 +7,8 @@ from torch import Tensor
 
 from railsearch.foundation.errors import InvalidInputError, NotEnoughItemsError
 from railsearch.foundation.inputs import ArrayLike, as_embeddings, as_tensor, as_user_ids, check_count, check_positive
-from railsearch.foundation.results import NO_ITEM, ExpectedRecall, Explanation, SearchResult
+from railsearch.foundation.recall import ExpectedRecall
+from railsearch.foundation.results import NO_ITEM, Explanation, SearchResult
 from railsearch.index.building import check_not_lost, check_parts
 from railsearch.index.certificate import as_float32
 from railsearch.index.contents import Contents

@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from railsearch.foundation.errors import InvalidInputError
-from railsearch.foundation.results import ExpectedRecall
+from railsearch.foundation.recall import ExpectedRecall
 from railsearch.index.strategy_text import format_strategy, parse_strategy
 
 if TYPE_CHECKING:

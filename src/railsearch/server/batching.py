@@ -16,7 +16,8 @@ import torch
 from torch import Tensor
 
 from railsearch.foundation.errors import RailsearchError
-from railsearch.foundation.results import ExpectedRecall, SearchResult
+from railsearch.foundation.recall import ExpectedRecall
+from railsearch.foundation.results import SearchResult
 from railsearch.index import BruteForce, Index, Strategy, format_strategy
 from railsearch.index.keys import to_integers
 from railsearch.index.serving import query_parts, tuned_strategy
