@@ -23,6 +23,7 @@ export class Picker {
   }
 
   later(delay = DELAY) {
+    this.isStale = true; // the list is that of an earlier text
     clearTimeout(this.timer);
     this.timer = setTimeout(() => this.find(), delay);
   }
@@ -38,8 +39,15 @@ export class Picker {
     }
   }
 
+  async findAndPick() {
+    clearTimeout(this.timer);
+    await this.find();
+    if (!this.isStale) this.pick(0);
+  }
+
   show(items) {
     this.items = items;
+    this.isStale = false;
     this.active = -1;
     fill(this.list, items.length
       ? items.map((item, place) => {
@@ -63,6 +71,7 @@ export class Picker {
   key(event) {
     const isOpen = !this.list.hidden;
     if (event.key === "Escape" && isOpen) this.close();
+    else if (event.key === "Enter" && this.isStale && this.input.value.trim()) this.findAndPick();
     else if (event.key === "Enter" && isOpen && this.items.length && (this.active >= 0 || this.input.value.trim())) this.pick(Math.max(0, this.active));
     else if (event.key === "ArrowDown" || event.key === "ArrowUp") this.move(event.key === "ArrowDown" ? 1 : -1);
     else return;
