@@ -33,8 +33,8 @@ class Weighted:
     among fewer candidates than PerComponent. Items are scanned, whatever the engine of the index is. The ceiling for
     the other items is only the trivial one, as for Average.
 
-    Scores have the same bits in every batch. Weights are computed with torch, so which of two nearly equal candidates is
-    the last one to be scored may depend on the batch.
+    Scores have the same bits in every batch. Weights are computed with torch, so which of two nearly equal candidates
+    is the last one to be scored may depend on the batch.
     """
 
     n: int
