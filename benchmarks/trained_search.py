@@ -139,8 +139,8 @@ def show_candidates(index: Index, query_parts: QueryParts, truth: SearchResult, 
     table = side_by_side(corpus)
     strategies: list[Strategy] = [BruteForce()]
     strategies += [Average(n) for n in (200, 500, 1000, 4000)]
-    strategies += [PerComponent(n) for n in (50, 100, 200, 400)]
-    strategies += [Weighted(n) for n in (150, 200, 300, 500, 1000)]
+    strategies += [PerComponent(n) for n in (50, 100, 200, 220, 400)]
+    strategies += [Weighted(n) for n in (150, 200, 300, 500, 700, 1000)]
     strategies += [Graph(n, width, rounds, neighbors) for n in (200, 500) for width, rounds in WALKS]
     strategies += [Linear(*steps, table) for steps in STEPS]
     seconds = take_turns([searching(index, strategy, k) for strategy in strategies], query_parts, repeats)
@@ -155,7 +155,14 @@ def show_candidates(index: Index, query_parts: QueryParts, truth: SearchResult, 
 
 WALKS = ((50, 4), (100, 1), (100, 16))
 """Width and rounds of a walk over the graph."""
-STEPS = ((32, 16, 1, 200, 1), (32, 16, 1, 200, 2), (100, 10, 1, 200, 1), (100, 100, 1, 200, 3), (100, 4, 4, 400, 2))
+STEPS = (
+    (32, 16, 1, 200, 1),
+    (32, 16, 1, 200, 2),
+    (32, 16, 1, 400, 2),
+    (100, 10, 1, 200, 1),
+    (100, 100, 1, 200, 3),
+    (100, 4, 4, 400, 2),
+)
 """Seeds, width, groups, step and rounds of linearised searches."""
 
 
