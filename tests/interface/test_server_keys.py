@@ -59,6 +59,15 @@ def test_unknown_routes_need_a_key(served: Served) -> None:
     assert served.ask("DELETE", "/v1/indexes/movies", key=WRITE).status == 405
 
 
+@pytest.mark.parametrize("end", ["%0A", "/", "%20", "%00", ";", "%0D%0A"])
+@pytest.mark.parametrize("route", [route for route in ROUTES if route.role is Role.WRITE], ids=lambda own: own.template)
+def test_a_path_that_is_almost_a_route_is_none(served: Served, route: Route, end: str) -> None:
+    path = route.template.replace("{name}", "movies") + end  # a regular expression that ends with $ accepts a newline
+    reply = served.ask(route.method, path, BODIES.get(route.template.rsplit("/", 1)[-1], {}), key=READ)
+    assert reply.status in (404, 405)
+    assert served.ask(route.method, path, {}).status == 401
+
+
 def test_a_refused_key_is_told_how_to_send_one(served: Served) -> None:
     reply = served.ask("GET", "/v1/indexes")
     assert reply.headers["www-authenticate"].startswith("Bearer")
@@ -90,6 +99,9 @@ def test_names_and_origins(served: Served) -> None:
     assert served.ask("GET", "/healthz", headers={"Host": "other.example"}).status == 421
     shop, evil = {"Origin": "https://shop.example"}, {"Origin": "https://evil.example"}
     assert served.ask("POST", "/v1/indexes/movies/search", BODIES["search"], key=READ, headers=evil).status == 403
+    for origin in ("http://[", "http://[::1", "null", "//"):
+        own = {"Origin": origin}
+        assert served.ask("POST", "/v1/indexes/movies/search", BODIES["search"], key=READ, headers=own).status == 403
     reply = served.ask("POST", "/v1/indexes/movies/search", BODIES["search"], key=READ, headers=shop)
     assert reply.headers["access-control-allow-origin"] == "https://shop.example"
     assert served.ask("OPTIONS", "/v1/indexes/movies/search", headers=shop).status == 204

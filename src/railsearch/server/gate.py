@@ -19,7 +19,7 @@ from railsearch.server.json_text import write_json
 from railsearch.server.keys import Role
 from railsearch.server.problems import MEDIA_TYPE, Problem, problem_of
 from railsearch.server.service import Service
-from railsearch.server.table import OTHER, Route, find_route
+from railsearch.server.table import OTHER, Route, find_route, methods_of
 
 logger = logging.getLogger(__name__)
 access_logger = logging.getLogger("railsearch.access")
@@ -108,6 +108,7 @@ class _Exchange:
             return
         self._check_role()
         self._check_site()
+        self._check_route()
         if self._route.is_queued and self._service.queue.is_full:
             raise self._service.queue.refusal()
         body = b""
@@ -160,6 +161,17 @@ class _Exchange:
         if role < needed:
             raise Problem("forbidden", "this key may only read; send a write key as Bearer token.", closes=True)
 
+    def _check_route(self) -> None:
+        """Refuse what is not in the table: the application compares paths in its own way, which must not decide."""
+        if self._route is not OTHER:
+            return
+        method, path = self._scope["method"], self._scope["path"]
+        methods, has_body = methods_of(path), method not in ("GET", "HEAD")
+        if methods:
+            detail, allow = f"{method:.16} is not a method of this route.", {"Allow": ", ".join(methods)}
+            raise Problem("method-not-allowed", detail, headers=allow, closes=has_body)
+        raise Problem("not-found", f"there is no route {path!r:.200}; see /docs.", closes=has_body)
+
     def _check_site(self) -> None:
         """Refuse changes that a page of another site asks for, even if it needs no permission to send them."""
         if self._scope["method"] in ("GET", "HEAD"):
@@ -167,7 +179,7 @@ class _Exchange:
         origin = self._headers.get("origin")
         if origin is None or origin in self._service.settings.cors_origins:
             return
-        if urlsplit(origin).netloc.lower() != self._headers.get("host", "").lower():
+        if _place(origin) != self._headers.get("host", "").lower():
             raise Problem(
                 "forbidden", "the request comes from another site; start with --cors-origin to allow it.", closes=True
             )
@@ -253,3 +265,11 @@ class _Exchange:
             "bytes_out": self._num_sent,
         }
         access_logger.info(write_json(line).decode())
+
+
+def _place(origin: str) -> str:
+    """Return host and port of an Origin header; an empty text if it is none."""
+    try:
+        return urlsplit(origin).netloc.lower()
+    except ValueError:
+        return ""

@@ -54,7 +54,7 @@ ROUTES = (
 )
 _PATTERNS = [(route, route.pattern) for route in ROUTES]
 OTHER = Route("", "other", Role.READ)
-"""Paths that no route has; they are answered 404 to those who may read."""
+"""Requests that no route has; those who may read are told so, and the application never sees them."""
 
 
 def find_route(method: str, path: str) -> Route:
@@ -65,3 +65,12 @@ def find_route(method: str, path: str) -> Route:
     """
     method = "GET" if method == "HEAD" else method
     return next((route for route, own in _PATTERNS if route.method == method and own.fullmatch(path)), OTHER)
+
+
+def methods_of(path: str) -> list[str]:
+    """Return the methods of a path; none if no route has it.
+
+    >>> methods_of("/v1/indexes/movies/items")
+    ['GET', 'POST', 'PUT']
+    """
+    return sorted({route.method for route, own in _PATTERNS if own.fullmatch(path)})
