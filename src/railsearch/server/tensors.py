@@ -14,6 +14,7 @@ from railsearch.server.json_text import MalformedError, read_object, write_json
 MEDIA_TYPE = "application/x-safetensors"
 SETTINGS, ANSWER = "settings", "answer"
 LARGEST_HEADER = 2**20
+FLOATS = (torch.float32, torch.float64, torch.float16, torch.bfloat16)
 KNOWN = ("embeddings", "exclude", "exclude_offsets", "allow")
 
 
@@ -36,6 +37,11 @@ def read_search(content: bytes) -> dict[str, object]:
         if name in tensors and name in members:
             raise InvalidInputError(f"{name} is both a tensor and a setting; give one of them.")
     if "embeddings" in tensors:
+        given_kind, shape = tensors["embeddings"].dtype, tuple(tensors["embeddings"].shape)
+        if given_kind not in FLOATS or not shape:
+            raise InvalidInputError(
+                f"embeddings has shape {shape} and type {given_kind}; give rows of F32, F64, F16 or BF16 values."
+            )
         members["embeddings"] = tensors["embeddings"]
     if "allow" in tensors:
         members["allow"] = _integers(tensors, "allow").tolist()
@@ -84,8 +90,10 @@ def _integers(tensors: dict[str, Tensor], name: str) -> Tensor:
 
 def _lists(ids: Tensor, offsets: Tensor) -> list[list[int]]:
     """Cut ids (n,) at offsets (B + 1,) into one list for each query."""
+    is_within = bool(((offsets >= 0) & (offsets <= len(ids))).all())  # otherwise a difference may overflow
     steps = offsets[1:] - offsets[:-1]
-    if len(offsets) < 1 or int(offsets[0]) != 0 or int(offsets[-1]) != len(ids) or bool((steps < 0).any()):
+    ends = offsets[[0, -1]].tolist() if len(offsets) else []
+    if ends != [0, len(ids)] or not is_within or bool((steps < 0).any()):
         raise InvalidInputError(
             f"exclude_offsets must rise from 0 to {len(ids)}, the number of ids in exclude; give one value for each "
             "query, and the end."

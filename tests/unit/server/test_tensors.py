@@ -12,6 +12,8 @@ from railsearch.server.json_text import MalformedError
 from railsearch.server.tensors import read_search
 
 EMBEDDINGS = torch.randn(2, 4)
+WRAPPED = [0, 2**63 - 1, -(2**63), -1, 3]
+"""Offsets whose differences overflow to positive numbers."""
 
 
 def packed(settings: object = None, **tensors: torch.Tensor) -> bytes:
@@ -26,6 +28,12 @@ def test_a_search_is_read(dtype: torch.dtype) -> None:
     assert torch.equal(found["embeddings"], EMBEDDINGS.to(dtype))
 
 
+@pytest.mark.parametrize("embeddings", [torch.ones(1, 4).to(torch.float8_e4m3fn), torch.tensor(1.0)])
+def test_embeddings_of_another_kind(embeddings: torch.Tensor) -> None:
+    with pytest.raises(InvalidInputError, match="give rows of F32, F64, F16 or BF16 values"):
+        read_search(packed(embeddings=embeddings))
+
+
 def test_lists_of_ids() -> None:
     offsets = torch.tensor([0, 2, 3])
     found = read_search(
@@ -34,7 +42,7 @@ def test_lists_of_ids() -> None:
     assert (found["exclude"], found["allow"]) == ([[4, 5], [6]], [1])
 
 
-@pytest.mark.parametrize("offsets", [[], [0], [0, 2], [1, 3], [0, 4, 3], [0, 2, 1, 3], [0, -1, 3]])
+@pytest.mark.parametrize("offsets", [[], [0], [0, 2], [1, 3], [0, 4, 3], [0, 2, 1, 3], [0, -1, 3], WRAPPED])
 def test_wrong_offsets(offsets: list[int]) -> None:
     tensor = torch.tensor(offsets, dtype=torch.int64)
     with pytest.raises(InvalidInputError, match="exclude_offsets"):
