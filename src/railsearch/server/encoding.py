@@ -1,5 +1,6 @@
 """The model beside an index: it turns texts, histories and users into queries."""
 
+import itertools
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -83,11 +84,24 @@ def as_floats(values: object) -> ArrayLike:
     """Return numbers of JSON as floats: it writes 1.0 as 1."""
     if not isinstance(values, list):
         return values  # type: ignore[return-value]
+    check_no_text(values)
     try:
         array = np.asarray(values)
     except (ValueError, TypeError, OverflowError):
         return values  # as_embeddings reports what is wrong with it
     return array.astype(np.float64) if array.dtype.kind in "iu" else array
+
+
+def check_no_text(values: list[object]) -> None:
+    """Refuse text among numbers: numpy would give every value the room of the longest one, which may be gigabytes."""
+    level = values
+    while level:
+        kinds = set(map(type, level))
+        if str in kinds:
+            raise InvalidInputError("embeddings holds text; give numbers.")
+        if list not in kinds:
+            return
+        level = list(itertools.chain.from_iterable(own for own in level if type(own) is list))
 
 
 def _of_retriever(retriever: TextRetriever) -> QueryModel:

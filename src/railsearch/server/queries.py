@@ -11,10 +11,14 @@ from railsearch.server.encoding import INPUTS
 from railsearch.server.limits import Limits
 
 Id = int | str
+FIRST = Field(fail_fast=True)
+"""Of a list with many wrong values, only the first is reported."""
 IdNumber = Annotated[int, Field(ge=-(2**63), lt=2**63)]
 IdText = Annotated[str, Field(max_length=10_000)]
-Ids = list[IdNumber] | list[IdText]
+Ids = Annotated[list[IdNumber], FIRST] | Annotated[list[IdText], FIRST]
+Texts = Annotated[list[str], FIRST]
 Column = Annotated[str, Field(max_length=1000)]
+Columns = Annotated[list[Column], FIRST]
 NUMBERS = {"type": "array", "items": {"type": "array", "items": {"type": "number"}}}
 
 
@@ -25,7 +29,12 @@ class Body(Config):
 
     @classmethod
     def of(cls, members: Mapping[str, Any]) -> Self:
-        """Check the members of a JSON object."""
+        """Check the members of a JSON object; only the first of many wrong values is reported."""
+        unknown = next((name for name in members if name not in cls.model_fields), None)
+        if unknown is not None:
+            raise InvalidInputError(
+                f"{unknown:.80} is not a setting; choose from: {', '.join(sorted(cls.model_fields))}."
+            )
         return cls(**members)
 
 
@@ -35,8 +44,10 @@ class Inputs(Body):
     embeddings: Annotated[
         object, Field(description="B x D numbers, or B x Pq x d components.", json_schema_extra=NUMBERS)
     ] = None
-    texts: Annotated[list[str] | None, Field(description="B texts, if the model encodes texts.")] = None
-    histories: Annotated[list[Ids] | None, Field(description="B lists of item ids, oldest first.")] = None
+    texts: Annotated[Texts | None, Field(description="B texts, if the model encodes texts.")] = None
+    histories: Annotated[
+        Annotated[list[Ids], FIRST] | None, Field(description="B lists of item ids, oldest first.")
+    ] = None
     users: Annotated[Ids | None, Field(description="B ids of users, if the server has their histories.")] = None
 
     def chosen(self, limits: Limits) -> tuple[str, list[object]]:
@@ -70,12 +81,12 @@ class SearchBody(Inputs):
     allow: Annotated[
         str | Ids | None, Field(description='A condition such as "year >= 2000", or ids; only these are searched.')
     ] = None
-    exclude: Annotated[list[Ids | None] | None, Field(description="Ids that each query must not find.")] = None
+    exclude: Annotated[
+        Annotated[list[Ids | None], FIRST] | None, Field(description="Ids that each query must not find.")
+    ] = None
     filter_viewed: Annotated[bool, Field(description="Exclude the items of histories and users.")] = True
     pad: Annotated[bool, Field(description="Answer fewer than k hits if filters leave fewer.")] = False
-    fields: Annotated[list[Column] | Literal["all"] | None, Field(description="Metadata to return with each hit.")] = (
-        None
-    )
+    fields: Annotated[Columns | Literal["all"] | None, Field(description="Metadata to return with each hit.")] = None
     explain: Annotated[int, Field(ge=0, description="Explain this many of the best hits of each query.")] = 0
     timeout_ms: Annotated[int, Field(ge=1, description="The longest wait in the queue.")] = 10_000
     ids: Annotated[Literal["number", "string"], Field(description="Write integer ids as strings.")] = "number"
@@ -103,7 +114,7 @@ class ExplainBody(Inputs):
     """An explanation of the scores of some items for one query."""
 
     item_ids: Annotated[Ids, Field(min_length=1, description="1 to 100 ids of items.")]
-    fields: Annotated[list[Column] | Literal["all"] | None, Field(description="Metadata to return.")] = None
+    fields: Annotated[Columns | Literal["all"] | None, Field(description="Metadata to return.")] = None
     ids: Literal["number", "string"] = "number"
 
 
@@ -114,8 +125,10 @@ class ItemsBody(Body):
     embeddings: Annotated[
         object, Field(description="N x D numbers, or N x Px x d components.", json_schema_extra=NUMBERS)
     ] = None
-    texts: Annotated[list[str] | None, Field(description="N passages, if the model encodes texts.")] = None
-    metadata: Annotated[list[dict[str, object]] | None, Field(description="One object for each item.")] = None
+    texts: Annotated[Texts | None, Field(description="N passages, if the model encodes texts.")] = None
+    metadata: Annotated[
+        Annotated[list[dict[str, object]], FIRST] | None, Field(description="One object for each item.")
+    ] = None
 
 
 class RemoveBody(Body):
