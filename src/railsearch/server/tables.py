@@ -10,6 +10,7 @@ from railsearch.foundation.json_values import rows_from_json
 from railsearch.foundation.results import ItemBatch, ItemBatches
 from railsearch.index import Index
 from railsearch.index.serving import metadata_schema
+from railsearch.server.arrow_messages import check_uncompressed
 from railsearch.server.encoding import QueryModel, as_floats
 from railsearch.server.json_text import MalformedError, read_object
 from railsearch.server.limits import Limits
@@ -72,6 +73,7 @@ def _of_texts(
 def _read_table(content: bytes, media_type: str) -> "DataFrame":
     import polars as pl  # noqa: PLC0415  (importing railsearch stays cheap)
 
+    check_uncompressed(content, is_file=media_type == ARROW_FILE)
     read = pl.read_ipc if media_type == ARROW_FILE else pl.read_ipc_stream
     try:
         return read(io.BytesIO(content))
@@ -84,6 +86,11 @@ def _of_table(table: "DataFrame", index: Index, limits: Limits) -> ItemBatch:
     limits.check("max_items", len(table), "the number of items")
     if EMBEDDING not in table.columns:
         raise InvalidInputError(f"the table has no column {EMBEDDING!r}; its columns are: {', '.join(table.columns)}.")
+    kind = table.schema[EMBEDDING]
+    while (inner := getattr(kind, "inner", None)) is not None:
+        kind = inner
+    if not kind.is_numeric():
+        raise InvalidInputError(f"{EMBEDDING} holds {kind} values; give lists of numbers.")
     try:
         embeddings = np.asarray(table[EMBEDDING].to_list())
     except ValueError as error:
