@@ -26,6 +26,7 @@ class HeadDeadline:
     transport: asyncio.Transport
     loop: asyncio.AbstractEventLoop
     cycle: Any
+    flow: Any
 
     def __init__(self, *arguments: Any, **named: Any) -> None:
         super().__init__(*arguments, **named)
@@ -64,7 +65,10 @@ class HeadDeadline:
             self._cycle_before = self.cycle
             self._head_size = 0
             self._start()
+        is_ahead = not is_between and not self.cycle.more_body
         super().data_received(data)  # type: ignore[misc]
+        if is_ahead:  # a head, perhaps without end, while an answer is under way: uvicorn reads on after the answer
+            self.flow.pause_reading()
         if self._timer is None:
             return
         if self.cycle is not self._cycle_before:

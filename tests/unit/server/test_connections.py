@@ -36,6 +36,8 @@ class Base:
         self.loop = asyncio.get_running_loop()
         self.cycle = None
         self.received = b""
+        self.flow = SimpleNamespace(pause_reading=lambda: setattr(self, "is_paused", True))
+        self.is_paused = False
 
     def connection_made(self, transport: Transport) -> None:
         self.transport = transport
@@ -46,7 +48,7 @@ class Base:
     def data_received(self, data: bytes) -> None:
         self.received += data
         if self.received.endswith(b"\r\n\r\n"):
-            self.cycle = SimpleNamespace(response_complete=False)
+            self.cycle = SimpleNamespace(response_complete=False, more_body=True)
             self.received = b""
 
     def pause_writing(self) -> None:
@@ -118,6 +120,19 @@ def test_a_complete_head_has_no_deadline_and_the_next_one_has() -> None:
         return connection
 
     assert problem(asyncio.run(run()))["status"] == 408
+
+
+def test_a_head_that_comes_before_the_answer_waits() -> None:
+    async def run() -> list[bool]:
+        connection = connected()
+        connection.data_received(b"POST / HTTP/1.1\r\n\r\n")
+        connection.data_received(b"b" * 1000)  # a body
+        paused = [connection.is_paused]
+        connection.cycle.more_body = False
+        connection.data_received(b"GET / HTTP/1.1\r\nX: " + b"a" * 1000)  # perhaps without end
+        return [*paused, connection.is_paused]
+
+    assert asyncio.run(run()) == [False, True]
 
 
 def test_an_answer_must_be_read() -> None:
