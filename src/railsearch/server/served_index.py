@@ -7,9 +7,11 @@ from collections.abc import Callable
 from pathlib import Path
 
 from railsearch.foundation.errors import IndexFolderError, InvalidInputError
+from railsearch.foundation.safe_files import read_inside
 from railsearch.index import Engine, Index
 from railsearch.index.serving import is_same_version, metadata_schema, reopen, warm_up
-from railsearch.index.storage.places import current_version
+from railsearch.index.storage.manifest import Manifest
+from railsearch.index.storage.places import current_version, manifest_file
 from railsearch.server.encoding import QueryModel
 from railsearch.server.metrics import Metrics
 
@@ -87,7 +89,11 @@ class ServedIndex:
 
     def is_behind(self) -> bool:
         """Return whether the folder has another version than the one that is served."""
-        return current_version(self.path) != self.current.version
+        index, version = self.current, current_version(self.path)
+        if version != index.version:
+            return True
+        name = manifest_file(version)  # another index at this path may have reached the same number
+        return Manifest.decode(read_inside(self.path, name), self.path / name) != index.contents.manifest
 
     def change(self, work: Callable[[Index], None]) -> Index:
         """Change the newest version and serve the result; return it. Durable and searched once this returns."""

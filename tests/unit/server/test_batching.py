@@ -150,3 +150,17 @@ def test_one_version_answers_a_batch(tmp_path: Path) -> None:
     assert len(before.search(QUERIES[:1], 30).ids[0]) == 30
     assert not served.is_behind()
     assert not served.refresh()
+
+
+def test_another_index_of_the_same_version_is_noticed(tmp_path: Path) -> None:
+    make_index(tmp_path / "movies.index", 30)
+    served = ServedIndex(tmp_path / "movies.index", metrics=Metrics())
+    served.open()
+    assert not served.is_behind()
+    make_index(tmp_path / "new.index", 40)
+    (tmp_path / "movies.index").rename(tmp_path / "old.index")
+    (tmp_path / "new.index").rename(tmp_path / "movies.index")
+    assert served.is_behind()
+    assert served.refresh()
+    assert (served.current.version, len(served.current)) == (1, 40)
+    assert not served.is_behind()
