@@ -49,11 +49,11 @@ def rows_from_json(rows: Sequence[Mapping[str, object]], schema: "Schema") -> "D
             if kind.is_temporal():
                 columns.append(pl.Series(name, values, dtype=pl.String, strict=True).str.strptime(kind, strict=True))  # type: ignore[arg-type]
             elif kind.is_float():
-                wrong = next((value for value in values if isinstance(value, bool)), None)
-                if wrong is not None:
-                    raise TypeError(f"{wrong} is not a number")
+                _check_numbers(values)
                 columns.append(pl.Series(name, values, dtype=pl.Float64, strict=False).cast(kind))
             else:
+                if kind.is_integer():
+                    _check_numbers(values)
                 columns.append(pl.Series(name, values, dtype=kind, strict=True))
         except (pl.exceptions.PolarsError, pl.exceptions.PanicException, TypeError, ValueError, OverflowError) as error:
             cause = " ".join(str(error).split())
@@ -61,6 +61,13 @@ def rows_from_json(rows: Sequence[Mapping[str, object]], schema: "Schema") -> "D
                 f"metadata has a value in {name!r} that is not of type {kind} ({cause:.200}); give such values."
             ) from None
     return pl.DataFrame(columns)
+
+
+def _check_numbers(values: Iterable[object]) -> None:
+    """Refuse what polars would turn into a number, or into null without a word."""
+    for value in values:
+        if value is not None and type(value) not in (int, float):
+            raise TypeError(f"{value!r:.80} is not a number")
 
 
 def as_json_value(value: object) -> JsonValue:

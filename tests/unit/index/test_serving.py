@@ -107,8 +107,15 @@ def test_rows_survive_json() -> None:
         ({"year": 2**70}, "not of type Int64"),
         ({"year": [1]}, "not of type Int64"),
         ({"year": {"a": 1}}, "not of type Int64"),
+        ({"year": True}, "not of type Int64"),
     ],
 )
 def test_rows_of_another_form_are_refused(row: dict, message: str) -> None:
     with pytest.raises(InvalidInputError, match=message):
         rows_from_json([row], pl.Schema({"year": pl.Int64}))
+
+
+@pytest.mark.parametrize("value", ["abc", "5", True, [1.0], {"a": 1}])
+def test_no_number_is_made_of_other_values_and_none_is_lost(value: object) -> None:
+    with pytest.raises(InvalidInputError, match="'price' that is not of type Float32"):
+        rows_from_json([{"price": 1}, {"price": None}, {"price": value}], pl.Schema({"price": pl.Float32}))
