@@ -129,6 +129,9 @@ def test_items_are_looked_up(kind: Kind, served: Served) -> None:
     assert ask(kind, served.url, lambda client: client.item("strings", "item/7")).id == "item/7"
     found = ask(kind, served.url, lambda client: client.find_items("movies", "title 19", limit=3, column="title"))
     assert [each.id for each in found] == [19, 190, 191]
+    for dots in (".", ".."):  # a path with these would name something else
+        with pytest.raises(errors.NotServedError, match=f"there is no item '{dots}'"):
+            ask(kind, served.url, lambda client, dots=dots: client.item("strings", dots))  # type: ignore[misc]
     with pytest.raises(errors.NotServedError, match="there is no item '999'"):
         ask(kind, served.url, lambda client: client.item("movies", 999))
 

@@ -25,7 +25,12 @@ def path_of(index: str, *parts: ItemId) -> str:
     """Return the path of an index, or of something below it."""
     if not index:
         raise InvalidInputError(f"index is {index!r}; give the name of an index, such as 'movies'.")
-    return "/".join(["/v1/indexes", *(quote(str(part), safe="") for part in (index, *parts))])
+    return "/".join(["/v1/indexes", *(_quoted(str(part)) for part in (index, *parts))])
+
+
+def _quoted(part: str) -> str:
+    """Return a part of a path; dots alone would mean another folder."""
+    return part.replace(".", "%2E") if part in {".", ".."} else quote(part, safe="")
 
 
 def json_body(values: dict[str, JsonValue]) -> bytes:
