@@ -78,6 +78,7 @@ def serve(
     ] = None,
     max_body_mb: Annotated[int, typer.Option(help="Largest body of a request, in MB.", min=1, max=1024)] = 16,
     queue: Annotated[int, typer.Option(help="Queries that may wait; more are answered 429.", min=1)] = 256,
+    batch: Annotated[int, typer.Option(help="Queries that are searched together if they wait.", min=1, max=32)] = 32,
     head_seconds: Annotated[
         float, typer.Option(help="Time in which the head of a request must arrive.", min=0.1)
     ] = 10.0,
@@ -136,6 +137,7 @@ def serve(
                     max_body_bytes=max_body_mb * 2**20,
                     max_buffered_bytes=max(128, 4 * max_body_mb) * 2**20,
                     queue_queries=queue,
+                    batch_queries=batch,
                     max_queries=min(256, queue),
                 ),
                 body_seconds=body_seconds,
