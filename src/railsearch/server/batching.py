@@ -103,13 +103,20 @@ class SearchQueue:
         return self._depth
 
     @property
+    def room(self) -> int:
+        """The number of queries that may wait now: what is answered in the allowed time, or at least two batches."""
+        limits = self._limits
+        soon = int(self._rate * limits.max_wait_ms / 1000) if self._rate else limits.queue_queries
+        return min(limits.queue_queries, max(2 * limits.batch_queries, soon))
+
+    @property
     def is_full(self) -> bool:
         """Whether no query fits any more."""
-        return self._depth >= self._limits.queue_queries
+        return self._depth >= self.room
 
     def refusal(self) -> Problem:
         """Return the problem of a request that does not fit."""
-        size = self._limits.queue_queries
+        size = self.room
         return Problem(
             "queue-full",
             f"{self._depth} queries wait and the queue has room for {size}; try again later.",
@@ -130,7 +137,8 @@ class SearchQueue:
                 raise Problem(
                     "draining", "the server stops; ask another one.", headers={"Retry-After": "1"}, closes=True
                 )
-            if self._depth + pending.num_queries > self._limits.queue_queries:
+            wanted = self._depth + pending.num_queries
+            if wanted > self._limits.queue_queries or (self._depth and wanted > self.room):
                 raise self.refusal()
             self._waiting.append(pending)
             self._count(pending.num_queries)

@@ -31,6 +31,8 @@ INCOMING = "railsearch.incoming"
 """The name under which the application finds the body of a request."""
 DISCARDED_BYTES, DISCARDED_SECONDS = 2**20, 1.0
 """How much of a refused body is read and discarded, so that the client gets to see the answer."""
+SMALL_BODY_BYTES = 2**16
+"""A client whose request of this size was refused for want of room keeps its connection."""
 OPEN_WHILE_DRAINING = ("/healthz", "/readyz", "/metrics")
 
 
@@ -109,7 +111,7 @@ class _Exchange:
         self._check_role()
         self._check_site()
         self._check_route()
-        if self._route.is_queued and self._service.queue.is_full:
+        if self._route.is_queued and self._service.is_overloaded:
             raise self._service.queue.refusal()
         body = b""
         if self._scope["method"] not in ("GET", "HEAD"):
@@ -224,13 +226,20 @@ class _Exchange:
         content = problem.to_json()
         headers = [(name.lower().encode(), value.encode("latin-1")) for name, value in problem.headers.items()]
         headers += [(b"content-type", MEDIA_TYPE.encode()), (b"content-length", str(len(content)).encode())]
-        if problem.closes:
+        closes = problem.closes and not (problem.name == "queue-full" and self._has_small_body())
+        if closes:
             headers.append((b"connection", b"close"))
         await self._send({"type": "http.response.start", "status": problem.status, "headers": headers})
-        await self._send({"type": "http.response.body", "body": content, "more_body": True})
-        if problem.closes and self._scope["method"] not in ("GET", "HEAD"):
-            await self._discard()
-        await self._send({"type": "http.response.body", "body": b""})
+        await self._send({"type": "http.response.body", "body": content, "more_body": closes})
+        if closes:
+            if self._scope["method"] not in ("GET", "HEAD"):
+                await self._discard()
+            await self._send({"type": "http.response.body", "body": b""})
+
+    def _has_small_body(self) -> bool:
+        """Whether the body is so small that reading it costs less than a new connection."""
+        length = self._headers.get("content-length", "")
+        return length.isascii() and length.isdecimal() and int(length[:12]) <= SMALL_BODY_BYTES
 
     async def _discard(self) -> None:
         """Read a little of the rest: if unread data is left, the client may lose the answer to a reset."""

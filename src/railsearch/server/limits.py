@@ -47,6 +47,8 @@ class Limits:
     max_working: int = 64
     """Requests besides searches that are worked on, or wait for that."""
     queue_queries: int = 256
+    max_wait_ms: int = 100
+    """Time in which what waits must be answered, at the rate of the last batches; two batches may always wait."""
     batch_queries: int = 32
 
     def check(self, name: str, found: int, what: str) -> None:

@@ -25,6 +25,8 @@ from railsearch.server.served_index import ServedIndex
 
 Result = TypeVar("Result")
 logger = logging.getLogger(__name__)
+LOOK_SECONDS = 0.01
+"""Time between two looks at how late the event loop is."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -76,6 +78,7 @@ class Service:
         self._num_working = 0
         self.is_ready = False
         self.is_draining = False
+        self._lateness = 0.0  # seconds that the event loop is behind
         self.failure: Exception | None = None
         """Why the indexes could not be opened; the server then stops."""
         self._stopped = threading.Event()
@@ -121,6 +124,21 @@ class Service:
             raise Problem("loading", "the indexes are being opened; try again.", headers={"Retry-After": "1"})
         return served
 
+    @property
+    def is_overloaded(self) -> bool:
+        """Whether another search would wait too long: in the queue, or because the event loop is behind.
+
+        Requests that arrive faster than they can be read wait in the system's buffers, where no queue counts them.
+        """
+        return self.queue.is_full or 1000 * self._lateness > self.limits.max_wait_ms
+
+    async def _measure_lateness(self) -> None:
+        loop = asyncio.get_running_loop()
+        while True:
+            planned = loop.time() + LOOK_SECONDS
+            await asyncio.sleep(LOOK_SECONDS)
+            self._lateness = loop.time() - planned
+
     async def in_thread(self, work: Callable[[], Result], *, changes: bool = False) -> Result:
         """Run work beside the event loop; changes run one after the other. Raises Problem if too much waits."""
         if self._num_working >= self.limits.max_working:
@@ -152,9 +170,11 @@ class Service:
     async def running(self) -> AsyncIterator[None]:
         """Open beside the event loop, so that health can be asked meanwhile; close at the end."""
         opening = asyncio.get_running_loop().run_in_executor(None, self._try_to_open)
+        measuring = asyncio.create_task(self._measure_lateness())
         try:
             yield
         finally:
+            measuring.cancel()
             await opening
             await asyncio.get_running_loop().run_in_executor(None, self.close)
 
