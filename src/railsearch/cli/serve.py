@@ -142,6 +142,7 @@ def serve(
                 ),
                 body_seconds=body_seconds,
                 watch_seconds=watch,
+                owns_process=True,
             ),
             models=read_models(model or [], data),
             engine=chosen_engine(engine),

@@ -28,6 +28,8 @@ from railsearch.server.problems import Problem
 from railsearch.server.served_index import ServedIndex
 
 logger = logging.getLogger(__name__)
+LEAST_ROOM = 64
+"""Queries that may wait even if they are answered slowly: those of a few dozen clients."""
 OLD_SHARE = 0.8
 """The weight of earlier batches in the measured rate."""
 
@@ -104,10 +106,10 @@ class SearchQueue:
 
     @property
     def room(self) -> int:
-        """The number of queries that may wait now: what is answered in the allowed time, or at least two batches."""
+        """The number of queries that may wait now: those that are answered in the allowed time, and always a few."""
         limits = self._limits
         soon = int(self._rate * limits.max_wait_ms / 1000) if self._rate else limits.queue_queries
-        return min(limits.queue_queries, max(2 * limits.batch_queries, soon))
+        return min(limits.queue_queries, max(LEAST_ROOM, soon))
 
     @property
     def is_full(self) -> bool:

@@ -48,7 +48,7 @@ class Limits:
     """Requests besides searches that are worked on, or wait for that."""
     queue_queries: int = 256
     max_wait_ms: int = 100
-    """Time in which what waits must be answered, at the rate of the last batches; two batches may always wait."""
+    """Time in which what waits must be answered, at the rate of the last batches; 64 queries may always wait."""
     batch_queries: int = 32
 
     def check(self, name: str, found: int, what: str) -> None:

@@ -128,15 +128,15 @@ def test_the_queue_is_bounded(index: ServedIndex) -> None:
 
 
 def test_the_queue_holds_what_can_be_answered_soon(index: ServedIndex) -> None:
-    queue = SearchQueue(Limits(queue_queries=256, batch_queries=4, max_wait_ms=100), Metrics())
+    queue = SearchQueue(Limits(queue_queries=256, max_wait_ms=100), Metrics())
     assert queue.room == 256  # nothing is known yet
-    for rate, room in ((10.0, 8), (120.0, 12), (1e6, 256)):
+    for rate, room in ((10.0, 64), (1200.0, 120), (1e6, 256)):
         queue._rate = rate
         assert queue.room == room
     queue._rate = 10.0
-    queue.put(ask(index, QUERIES[:16])[0])  # a large request is not refused if nothing waits
+    queue.put(ask(index, QUERIES.repeat(2, 1))[0])  # a large request is not refused if nothing waits
     assert queue.is_full
-    with pytest.raises(Problem, match="16 queries wait and the queue has room for 8"):
+    with pytest.raises(Problem, match="80 queries wait and the queue has room for 64"):
         queue.put(ask(index, QUERIES[:1])[0])
 
 
