@@ -56,14 +56,19 @@ def test_a_forked_child_searches() -> None:
 def test_ctrl_c_ends_a_search_and_the_next_one_works() -> None:
     many = ItemParts(ITEMS.components.repeat(40, 1, 1), ITEMS.gate.repeat(40, 1))  # takes far longer than 0.2 seconds
     kernel = NativeKernel(MIXTURE)
-    with forced("portable", num_threads=2):
-        timer = threading.Timer(0.2, signal.raise_signal, [signal.SIGINT])
-        timer.start()
-        start = time.monotonic()
-        with pytest.raises(KeyboardInterrupt):
-            kernel.score(QUERIES, many, 0, len(many))
-        assert time.monotonic() - start < 20
-        timer.join()
+    # A shell starts background jobs with SIGINT ignored.
+    before = signal.signal(signal.SIGINT, signal.default_int_handler)
+    try:
+        with forced("portable", num_threads=2):
+            timer = threading.Timer(0.2, signal.raise_signal, [signal.SIGINT])
+            timer.start()
+            start = time.monotonic()
+            with pytest.raises(KeyboardInterrupt):
+                kernel.score(QUERIES, many, 0, len(many))
+            assert time.monotonic() - start < 20
+            timer.join()
+    finally:
+        signal.signal(signal.SIGINT, before)
     with forced(num_threads=2):
         assert kernel.score(QUERIES, ITEMS, 0, 100).shape == (16, 100)
 
