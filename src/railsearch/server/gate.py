@@ -111,8 +111,19 @@ class _Exchange:
         self._check_role()
         self._check_site()
         self._check_route()
-        if self._route.is_queued and self._service.is_overloaded:
+        if not self._route.is_queued:
+            await self._pass_on()
+            return
+        if self._service.is_overloaded:
             raise self._service.queue.refusal()
+        self._service.num_under_way += 1
+        try:
+            await self._pass_on()
+        finally:
+            self._service.num_under_way -= 1
+
+    async def _pass_on(self) -> None:
+        """Read the body, and let the application answer."""
         body = b""
         if self._scope["method"] not in ("GET", "HEAD"):
             body = await self._bodies.read(self._headers, self._receive)

@@ -30,6 +30,8 @@ LOOK_SECONDS = 0.01
 """Time between two looks at how late the event loop is."""
 LATE_SECONDS = 0.25
 """A delay of the event loop that a few dozen clients alone do not cause."""
+MANY_REQUESTS = 32
+"""Requests under way from which a late event loop is taken for overload; with fewer, other work delays it."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -84,6 +86,8 @@ class Service:
         self.is_ready = False
         self.is_draining = False
         self._lateness = 0.0  # seconds that the event loop is behind
+        self.num_under_way = 0
+        """The number of searches between their head and their answer."""
         self.failure: Exception | None = None
         """Why the indexes could not be opened; the server then stops."""
         self._stopped = threading.Event()
@@ -142,7 +146,8 @@ class Service:
 
         Requests that arrive faster than they can be read wait in the system's buffers, where no queue counts them.
         """
-        return self.queue.is_full or self._lateness > LATE_SECONDS
+        is_behind = self._lateness > LATE_SECONDS and self.num_under_way >= MANY_REQUESTS
+        return self.queue.is_full or is_behind
 
     async def _measure_lateness(self) -> None:
         loop = asyncio.get_running_loop()
