@@ -15,6 +15,7 @@ from railsearch import (
     SearchResult,
     TwoPass,
 )
+from railsearch.kernels import compute_item_parts, compute_query_parts
 from railsearch.similarity import ItemParts, QueryParts, Similarity
 
 EXACT = (BruteForce(), TwoPass(), Adaptive())
@@ -59,7 +60,9 @@ def fp64_scores(index: Index, queries: Tensor, items: Tensor, dtype: torch.dtype
     similarity = copy.deepcopy(index.similarity)
     assert isinstance(similarity, nn.Module)
     like = next(iter(similarity.parameters()), torch.empty(0))
-    item_parts, query_parts = similarity.item_parts(items.to(like)).to(dtype), similarity.query_parts(queries.to(like))
+    # As the index computes them: another last bit may round to another number of half precision.
+    item_parts = compute_item_parts(similarity, items.to(like)).to(dtype)
+    query_parts = compute_query_parts(similarity, queries.to(like))
 
     def double(part: Tensor | None) -> Tensor | None:
         return None if part is None else part.double()
