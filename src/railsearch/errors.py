@@ -19,6 +19,7 @@ from railsearch.foundation.errors import (
     ServerError,
     ServerTimeoutError,
     ServerUnreachableError,
+    ShardLostError,
     StorageError,
     TrainingError,
 )
@@ -42,6 +43,7 @@ __all__ = [
     "ServerError",
     "ServerTimeoutError",
     "ServerUnreachableError",
+    "ShardLostError",
     "StorageError",
     "TrainingError",
 ]
