@@ -3,7 +3,7 @@
 The names here are enough for most programs. The rest is in `railsearch.errors`, `railsearch.recipes` (settings of
 models and training), `railsearch.data`, `railsearch.encoders`, `railsearch.models`, `railsearch.similarity` (the
 contract of a similarity), `railsearch.baselines`, `railsearch.evaluation`, `railsearch.benchmark`, `railsearch.client`
-(searches over HTTP) and `railsearch.testing`.
+(searches over HTTP), `railsearch.distributed` (indexes that are split into shards) and `railsearch.testing`.
 """
 
 import importlib
@@ -15,6 +15,7 @@ if TYPE_CHECKING:
         benchmark,
         client,
         data,
+        distributed,
         encoders,
         errors,
         evaluation,
@@ -75,6 +76,7 @@ __all__ = [
     "client",
     "compare",
     "data",
+    "distributed",
     "encoders",
     "errors",
     "evaluate",

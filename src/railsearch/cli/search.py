@@ -11,6 +11,7 @@ from polars import DataFrame
 from rich.console import Console
 from torch import Tensor
 
+from railsearch.cli.opening import open_index
 from railsearch.cli.options import (
     EmbeddingColumn,
     EngineText,
@@ -26,7 +27,6 @@ from railsearch.data import read_queries
 from railsearch.foundation.errors import InvalidInputError
 from railsearch.foundation.json_values import rows_as_json
 from railsearch.foundation.results import NO_ITEM, Explanation, SearchResult
-from railsearch.index import Index
 from railsearch.text_retriever import TextRetriever
 
 
@@ -85,10 +85,10 @@ def search(
     if (queries is None) == (not text):
         raise InvalidInputError("give either --queries with embeddings or --text with a question.")
     chosen = chosen_strategy(strategy)
-    opened = Index.open(index, version=version, engine=chosen_engine(engine))
+    opened = open_index(index, version=version, engine=chosen_engine(engine))
     embeddings: Tensor | npt.NDArray[np.generic]
     if text:
-        embeddings = TextRetriever.load_for(opened, model).encode_queries(text, show_progress=False)
+        embeddings = TextRetriever.load_beside(opened, model).encode_queries(text, show_progress=False)
     else:
         assert queries is not None
         embeddings = read_queries(queries, embedding_column=embedding_column)
