@@ -133,6 +133,7 @@ def test_enter_takes_the_best_match_of_what_is_typed(page: "Page", served: Serve
     field.fill("film-17")
     field.press("Enter")
     page.get_by_role("button", name="Remove film-17").wait_for()
+    assert page.locator("#history li").count() == 1
 
 
 def test_users_and_more_like_this(page: "Page", served: Served, client: Client) -> None:

@@ -87,7 +87,7 @@ class _Exchange:
         try:
             await self._answer()
         except ClientGoneError:
-            self._status = 499  # as nginx logs it; nobody receives it
+            self._status = 499  # as nginx logs it; it is not sent
         except Exception as error:
             problem = problem_of(error, self._service.names)
             if problem.name == "internal":
