@@ -6,7 +6,13 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from railsearch.folders.similarity_folder import load_similarity
-from railsearch.foundation.errors import FingerprintError, IndexFolderError, ModelFolderError, RailsearchError
+from railsearch.foundation.errors import (
+    FingerprintError,
+    IndexFolderError,
+    IndexRebuiltError,
+    ModelFolderError,
+    RailsearchError,
+)
 from railsearch.foundation.files import FileEntry
 from railsearch.foundation.inputs import is_finite
 from railsearch.foundation.safe_files import describe_inside, size_inside
@@ -76,7 +82,7 @@ def open_version(folder: Path, manifest: Manifest, lock: ReaderLock, known: Snap
 def check_same_index(folder: Path, found: Manifest, known: Manifest) -> None:
     """Refuse a version of another index that has since been built at the path of the open one."""
     if found.birth != known.birth or found.fingerprint != known.fingerprint:
-        raise IndexFolderError(
+        raise IndexRebuiltError(
             f"{folder} was rebuilt: index {known.birth} is open but index {found.birth} is now at this path; "
             "open it again with Index.open."
         )
