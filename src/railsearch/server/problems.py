@@ -99,7 +99,7 @@ class Problem(Exception):  # noqa: N818  (the name of RFC 9457)
         return write_json(self.to_dict())
 
 
-def problem_of(error: Exception, names: dict[str, str] | None = None) -> Problem:
+def problem_of(error: BaseException, names: dict[str, str] | None = None) -> Problem:
     """Return the problem that an error of the library becomes.
 
     Args:

@@ -88,7 +88,7 @@ class Service:
         self._lateness = 0.0  # seconds that the event loop is behind
         self.num_under_way = 0
         """The number of searches between their head and their answer."""
-        self.failure: Exception | None = None
+        self.failure: BaseException | None = None
         """Why the indexes could not be opened; the server then stops."""
         self._stopped = threading.Event()
         self._watcher: threading.Thread | None = None
@@ -182,6 +182,8 @@ class Service:
                         served.refresh()
                 except (RailsearchError, OSError) as error:
                     logger.warning("index %s cannot be refreshed: %s", served.name, error)
+                except BaseException:  # whatever it is, the folders are followed on
+                    logger.exception("index %s cannot be refreshed", served.name)
 
     @contextlib.asynccontextmanager
     async def running(self) -> AsyncIterator[None]:
@@ -198,5 +200,5 @@ class Service:
     def _try_to_open(self) -> None:
         try:
             self.open()
-        except Exception as error:
+        except BaseException as error:  # a panic of polars too: without a failure, the server would load forever
             self.failure = error
