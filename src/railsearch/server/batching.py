@@ -116,13 +116,12 @@ class SearchQueue:
         """Whether no query fits any more."""
         return self._depth >= self.room
 
-    def refusal(self) -> Problem:
-        """Return the problem of a request that does not fit."""
-        size = self.room
+    def refusal(self, reason: str | None = None) -> Problem:
+        """Return the problem of a request that does not fit, or that is refused for another reason."""
         return Problem(
             "queue-full",
-            f"{self._depth} queries wait and the queue has room for {size}; try again later.",
-            limit=("queue_queries", size),
+            f"{reason or f'{self._depth} queries wait and the queue has room for {self.room}'}; try again later.",
+            limit=("queue_queries", self._limits.queue_queries),
             headers={"Retry-After": str(self.retry_seconds)},
             closes=True,
         )

@@ -114,8 +114,7 @@ class _Exchange:
         if not self._route.is_queued:
             await self._pass_on()
             return
-        if self._service.is_overloaded:
-            raise self._service.queue.refusal()
+        self._service.check_load()
         self._service.num_under_way += 1
         try:
             await self._pass_on()

@@ -140,14 +140,15 @@ class Service:
             raise Problem("loading", "the indexes are being opened; try again.", headers={"Retry-After": "1"})
         return served
 
-    @property
-    def is_overloaded(self) -> bool:
-        """Whether another search would wait too long: in the queue, or because the event loop is behind.
+    def check_load(self) -> None:
+        """Raise Problem if another search would wait too long: in the queue, or because the event loop is behind.
 
         Requests that arrive faster than they can be read wait in the system's buffers, where no queue counts them.
         """
-        is_behind = self._lateness > LATE_SECONDS and self.num_under_way >= MANY_REQUESTS
-        return self.queue.is_full or is_behind
+        if self.queue.is_full:
+            raise self.queue.refusal()
+        if self._lateness > LATE_SECONDS and self.num_under_way >= MANY_REQUESTS:
+            raise self.queue.refusal("requests arrive faster than this server reads them")
 
     async def _measure_lateness(self) -> None:
         loop = asyncio.get_running_loop()

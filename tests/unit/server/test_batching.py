@@ -136,8 +136,9 @@ def test_the_queue_holds_what_can_be_answered_soon(index: ServedIndex) -> None:
     queue._rate = 10.0
     queue.put(ask(index, QUERIES.repeat(2, 1))[0])  # a large request is not refused if nothing waits
     assert queue.is_full
-    with pytest.raises(Problem, match="80 queries wait and the queue has room for 64"):
+    with pytest.raises(Problem, match="80 queries wait and the queue has room for 64") as raised:
         queue.put(ask(index, QUERIES[:1])[0])
+    assert raised.value.limit == ("queue_queries", 256)  # as the server describes its limits
 
 
 class PanicError(BaseException):

@@ -5,6 +5,7 @@ from pathlib import Path
 
 import pytest
 
+from railsearch.server.problems import Problem
 from railsearch.server.service import LATE_SECONDS, MANY_REQUESTS, ServerSettings, Service
 from tests.support.served import make_index
 
@@ -13,11 +14,13 @@ def test_only_many_requests_make_a_late_event_loop_an_overload(tmp_path: Path) -
     make_index(tmp_path / "movies.index")
     service = Service([tmp_path / "movies.index"], settings=ServerSettings())
     service._lateness = 2 * LATE_SECONDS  # as at the start, while the indexes are opened
-    assert not service.is_overloaded
+    service.check_load()
     service.num_under_way = MANY_REQUESTS
-    assert service.is_overloaded
+    with pytest.raises(Problem, match="requests arrive faster than this server reads them") as raised:
+        service.check_load()
+    assert (raised.value.status, raised.value.headers["Retry-After"]) == (429, "1")
     service._lateness = 0.0
-    assert not service.is_overloaded
+    service.check_load()
 
 
 def test_a_fault_does_not_end_the_watch(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
