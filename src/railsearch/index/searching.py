@@ -96,9 +96,11 @@ def tune_strategy(
     def search_with(parts: QueryParts, strategy: Strategy) -> SearchResult:
         return search(contents, parts, k, strategy=strategy, exclude=None, allow=None, user_ids=None, pad=False)
 
+    with use_kernel(corpus.wanted_kernel):
+        parts = compute_query_parts(corpus.similarity, queries.to(corpus.like), users)
     report = tune(
         search_with,
-        compute_query_parts(corpus.similarity, queries.to(corpus.like), users),
+        parts,
         k=k,
         num_items=len(corpus.ids),
         max_n=corpus.engine.max_n,
@@ -147,15 +149,16 @@ def stable_query_parts(contents: Contents, queries: ArrayLike, user_ids: ArrayLi
     corpus = contents.corpus
     given = as_embeddings(queries, name="queries", shape=corpus.similarity.query_shape).to(corpus.like)
     users = None if user_ids is None else as_user_ids(user_ids, count=len(given))
-    if has_stable_sides(corpus.similarity, given):
-        return _query_parts(corpus, given, users)
-    num_missing = -len(given) % QUERIES_PER_BATCH
-    padded = torch.cat([given, given.new_zeros(num_missing, *given.shape[1:])])
-    all_users = None if users is None else torch.cat([users, users.new_full((num_missing,), NO_USER)])
-    batches = []
-    for first in range(0, len(padded), QUERIES_PER_BATCH):
-        rows = slice(first, first + QUERIES_PER_BATCH)
-        batches.append(_query_parts(corpus, padded[rows].clone(), None if all_users is None else all_users[rows]))
+    with use_kernel(corpus.wanted_kernel):
+        if has_stable_sides(corpus.similarity, given):
+            return _query_parts(corpus, given, users)
+        num_missing = -len(given) % QUERIES_PER_BATCH
+        padded = torch.cat([given, given.new_zeros(num_missing, *given.shape[1:])])
+        all_users = None if users is None else torch.cat([users, users.new_full((num_missing,), NO_USER)])
+        batches = []
+        for first in range(0, len(padded), QUERIES_PER_BATCH):
+            rows = slice(first, first + QUERIES_PER_BATCH)
+            batches.append(_query_parts(corpus, padded[rows].clone(), None if all_users is None else all_users[rows]))
     components = torch.cat([parts.components for parts in batches])[: len(given)]  # (B, Pq, d)
     gates = [parts.gate for parts in batches if parts.gate is not None]
     return QueryParts(components, torch.cat(gates)[: len(given)] if gates else None)

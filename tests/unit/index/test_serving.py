@@ -13,6 +13,7 @@ from railsearch.foundation.results import ExpectedRecall
 from railsearch.index import Average
 from railsearch.index.serving import describe_items, find_text, is_same_version, query_parts, reopen, warm_up
 from railsearch.index.tuned import TunedStrategy
+from railsearch.kernels import native
 from tests.support.served import DIM, make_index, make_queries
 
 QUERIES = torch.tensor(make_queries(50))
@@ -46,6 +47,15 @@ def test_query_parts_do_not_depend_on_neighbours(tmp_path: Path) -> None:
         assert torch.equal(own.components, whole.components[first:last])
         assert torch.equal(own.gate, whole.gate[first:last])
     torch.testing.assert_close(index.search(whole, 5).scores, index.search(QUERIES, 5).scores)
+
+
+def test_query_parts_and_tuning_use_the_kernel_that_was_chosen(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    make_index(tmp_path / "index", 300).close()
+    monkeypatch.setattr(native, "query_parts", lambda *_: pytest.fail("kernel='torch' was chosen"))
+    with Index.open(tmp_path / "index", kernel="torch") as index:
+        found = query_parts(index, QUERIES)
+        torch.testing.assert_close(found.components, index.similarity.query_parts(QUERIES).components)
+        index.tune(torch.randn(100, DIM), 3, target_recall=0.1, show_progress=False)
 
 
 @pytest.mark.parametrize("has_keys", [False, True])
