@@ -66,8 +66,8 @@ def search(
         with use_kernel(corpus.wanted_kernel):
             query_parts = _query_parts(corpus, queries[first:last], None if users is None else users[first:last])
             batches.append(strategy.find_rows(corpus, query_parts, k, own_filter))
-    is_measured = tuned is not None and tuned.strategy == strategy and exclude is None and allow is None
-    return _result(corpus, batches, tuned.expected_recall if tuned is not None and is_measured else None)
+    is_filtered = exclude is not None or allow is not None
+    return _result(corpus, batches, None if tuned is None else tuned.recall_of(strategy, is_filtered=is_filtered))
 
 
 def find_allowed(corpus: Corpus, allow: Allow) -> Tensor:

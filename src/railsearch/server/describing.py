@@ -1,6 +1,7 @@
 """The description of an index: what it holds, what it takes, and what a request may ask for."""
 
 import re
+from dataclasses import asdict
 
 from railsearch.index import Index
 from railsearch.index.serving import metadata_schema, tuned_strategies
@@ -55,9 +56,7 @@ def _tuned(index: Index) -> list[dict[str, object]]:
                 "k": None if found is None else int(found["k"]),
                 "engine": None if found is None else found["engine"],
                 "strategy": str(chosen).partition(";")[0],
-                "expected_recall": None
-                if measured is None
-                else {"recall": measured.recall, "confidence": measured.confidence, "version": measured.version},
+                "expected_recall": None if measured is None else asdict(measured),
             }
         )
     return described

@@ -92,6 +92,22 @@ def test_tuned_strategies_as_text() -> None:
             TunedStrategy.parse(text)
 
 
+def test_recall_is_expected_only_of_what_was_measured() -> None:
+    index = Index.build(DotProduct(dim=2), torch.randn(30, 2))
+    measured = ExpectedRecall(0.9, 0.95, 1)
+    index.contents.remember(3, TunedStrategy(Average(5), measured))
+    queries = torch.randn(2, 2)
+    assert index.search(queries, 3).expected_recall == measured
+    assert index.search(queries, 3, Average(5)).expected_recall == measured
+    for found in (
+        index.search(queries, 3, Average(6)),
+        index.search(queries, 2),
+        index.search(queries, 3, exclude=[[1], []]),
+        index.search(queries, 3, allow=range(20)),
+    ):
+        assert found.expected_recall is None
+
+
 def test_rows_survive_json() -> None:
     frame = pl.DataFrame(
         {
