@@ -71,6 +71,13 @@ def search(
     embedding_column: EmbeddingColumn = "embedding",
     engine: EngineText = None,
     version: Annotated[int | None, typer.Option(help="Search an older version that is still kept.", min=1)] = None,
+    verify: Annotated[
+        str,
+        typer.Option(
+            help="Check all bytes of the index at once (full), or each block before its first use (lazy), which opens "
+            "a large index sooner."
+        ),
+    ] = "full",
     as_json: Json = False,
 ) -> None:
     """Find the best items for each query, and certify the answer.
@@ -85,7 +92,7 @@ def search(
     if (queries is None) == (not text):
         raise InvalidInputError("give either --queries with embeddings or --text with a question.")
     chosen = chosen_strategy(strategy)
-    opened = Index.open(index, version=version, engine=chosen_engine(engine))
+    opened = Index.open(index, version=version, engine=chosen_engine(engine), verify=verify)
     embeddings: Tensor | npt.NDArray[np.generic]
     if text:
         embeddings = TextRetriever.load_for(opened, model).encode_queries(text, show_progress=False)

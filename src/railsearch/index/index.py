@@ -15,7 +15,7 @@ from railsearch.index.contents import Contents
 from railsearch.index.corpus import Corpus, Precision
 from railsearch.index.engines import Engine, ScanPrecision
 from railsearch.index.filters import Allow, Exclude
-from railsearch.index.storage import Store, Verification
+from railsearch.index.storage import Store, Verification, Verify
 from railsearch.index.strategies import Strategy
 from railsearch.index.tuning import TuningReport
 from railsearch.kernels import KernelName, plain_arithmetic
@@ -97,24 +97,27 @@ class Index:
 
     @classmethod
     def open(
-        cls, path: str | Path, *, version: int | None = None, engine: Engine | None = None, kernel: str | None = None
-    ) -> Self:
-        """Open an index folder for reading and writing, and check every byte of it.
+        cls, path: str | Path, *, version: int | None = None, engine: Engine | None = None, kernel: str | None = None,
+        verify: str = "full",
+    ) -> Self:  # fmt: skip
+        """Open an index folder for reading and writing, and check every byte of it, now or before its first use.
 
         Items are mapped into memory, so processes that open the same index share it. The version that was opened
-        does not change when others commit; `refresh` moves on to the newest.
-
-        Never truncate or overwrite a file of an open index, for example with rsync --inplace: the operating system
-        kills a process that reads a mapped file beyond its end (SIGBUS). Removing or replacing files does no harm.
+        does not change when others commit; `refresh` moves on to the newest. Never truncate or overwrite a file of an
+        open index, for example with rsync --inplace: the operating system kills a process that reads a mapped file
+        beyond its end (SIGBUS). Removing or replacing files does no harm.
 
         Args:
             path: a folder that `build` wrote.
             version: an older version that is still kept; the newest if omitted.
             engine: as in `build`.
             kernel: "native" or "torch" computes the scores; by default the fastest one that runs the similarity.
+            verify: "full" checks all bytes now, "lazy" each block before its first use, which then raises the error;
+                "background" is lazy while a thread checks the rest. Average certifies nothing before all is checked.
         """
         wanted = None if kernel is None else as_choice(KernelName, kernel, name="kernel")
-        return cls(contents=Contents.open(as_path(path), version=version, engine=engine, kernel=wanted))
+        chosen = as_choice(Verify, verify, name="verify")
+        return cls(contents=Contents.open(as_path(path), version=version, engine=engine, kernel=wanted, verify=chosen))
 
     @property
     def similarity(self) -> Similarity:
