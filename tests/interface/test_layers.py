@@ -16,7 +16,7 @@ LAYERS = {
     "models": 4, "index": 4,
     "training": 5, "evaluation": 5, "benchmark": 5, "testing": 5,
     "recommender": 6, "text_retriever": 6, "demo": 6,
-    "baselines": 7, "loading": 7, "recipes": 7,
+    "baselines": 7, "distributed": 7, "loading": 7, "recipes": 7,
     "comparison": 8, "server": 8,
     "client": 9, "cli": 9,
     "__main__": 10,

@@ -9,6 +9,8 @@ RailsearchError
 ├── IndexFolderError         (also a ValueError) an index folder that is missing, damaged or foreign
 │   └── IndexLockedError     another writer is changing it
 ├── DataFolderError          (also a ValueError) a folder of prepared data that is missing, damaged or foreign
+├── JobFolderError           (also a ValueError) the folder of a batch job that is damaged, in use or of another job
+├── JobError                 (also a RuntimeError) a batch job whose workers died; finished parts are kept
 ├── StorageError             (also an OSError) a file or folder that cannot be written: a full disk, no permission
 ├── DownloadError            (also an OSError) a download that failed, or that is not the expected file
 ├── MissingExtraError        (also an ImportError) an optional dependency that is not installed
@@ -57,6 +59,14 @@ class IndexLockedError(IndexFolderError):
 
 class DataFolderError(RailsearchError, ValueError):
     """A folder of prepared data that is missing, damaged or foreign."""
+
+
+class JobFolderError(RailsearchError, ValueError):
+    """The folder of a batch job that is damaged, in use or of another job; nothing was changed."""
+
+
+class JobError(RailsearchError, RuntimeError):
+    """A batch job whose workers died; finished parts are kept, and a second run continues."""
 
 
 class StorageError(RailsearchError, OSError):
