@@ -2,6 +2,7 @@
 
 from railsearch.foundation.errors import (
     AccessDeniedError,
+    ClusterError,
     DataFolderError,
     DownloadError,
     EngineError,
@@ -25,6 +26,7 @@ from railsearch.foundation.errors import (
 
 __all__ = [
     "AccessDeniedError",
+    "ClusterError",
     "DataFolderError",
     "DownloadError",
     "EngineError",

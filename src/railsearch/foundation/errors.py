@@ -14,6 +14,7 @@ RailsearchError
 ├── MissingExtraError        (also an ImportError) an optional dependency that is not installed
 ├── EngineError              (also a RuntimeError) a first-stage engine that failed or broke its contract
 ├── TrainingError            (also a RuntimeError) training went wrong; the best weights so far were kept
+├── ClusterError             (also a RuntimeError) a cluster of workers that cannot be reached or used
 └── ServerError              (also a RuntimeError) a server that failed, or that is no railsearch server
     ├── ServerUnreachableError  (also a ConnectionError) no connection, or one that broke
     ├── ServerTimeoutError      (also a TimeoutError) no answer within the time that a call was given
@@ -80,6 +81,10 @@ class EngineError(RailsearchError, RuntimeError):
 
 class TrainingError(RailsearchError, RuntimeError):
     """Training went wrong; the best weights so far were kept."""
+
+
+class ClusterError(RailsearchError, RuntimeError):
+    """A cluster of workers that cannot be reached or used: no Ray, an old one, or no room; nothing was started."""
 
 
 class ServerError(RailsearchError, RuntimeError):
