@@ -2,6 +2,7 @@
 
 from railsearch.foundation.errors import (
     AccessDeniedError,
+    ClusterError,
     DataFolderError,
     DownloadError,
     EngineError,
@@ -10,7 +11,6 @@ from railsearch.foundation.errors import (
     IndexFolderError,
     IndexLockedError,
     InvalidInputError,
-    JobError,
     JobFolderError,
     MissingExtraError,
     ModelFolderError,
@@ -27,6 +27,7 @@ from railsearch.foundation.errors import (
 
 __all__ = [
     "AccessDeniedError",
+    "ClusterError",
     "DataFolderError",
     "DownloadError",
     "EngineError",
@@ -35,7 +36,6 @@ __all__ = [
     "IndexFolderError",
     "IndexLockedError",
     "InvalidInputError",
-    "JobError",
     "JobFolderError",
     "MissingExtraError",
     "ModelFolderError",

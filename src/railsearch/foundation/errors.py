@@ -10,12 +10,12 @@ RailsearchError
 │   └── IndexLockedError     another writer is changing it
 ├── DataFolderError          (also a ValueError) a folder of prepared data that is missing, damaged or foreign
 ├── JobFolderError           (also a ValueError) the folder of a batch job that is damaged, in use or of another job
-├── JobError                 (also a RuntimeError) a batch job whose workers died; finished parts are kept
 ├── StorageError             (also an OSError) a file or folder that cannot be written: a full disk, no permission
 ├── DownloadError            (also an OSError) a download that failed, or that is not the expected file
 ├── MissingExtraError        (also an ImportError) an optional dependency that is not installed
 ├── EngineError              (also a RuntimeError) a first-stage engine that failed or broke its contract
 ├── TrainingError            (also a RuntimeError) training went wrong; the best weights so far were kept
+├── ClusterError             (also a RuntimeError) a cluster of workers that cannot be reached or used
 └── ServerError              (also a RuntimeError) a server that failed, or that is no railsearch server
     ├── ServerUnreachableError  (also a ConnectionError) no connection, or one that broke
     ├── ServerTimeoutError      (also a TimeoutError) no answer within the time that a call was given
@@ -65,10 +65,6 @@ class JobFolderError(RailsearchError, ValueError):
     """The folder of a batch job that is damaged, in use or of another job; nothing was changed."""
 
 
-class JobError(RailsearchError, RuntimeError):
-    """A batch job whose workers died; finished parts are kept, and a second run continues."""
-
-
 class StorageError(RailsearchError, OSError):
     """The disk refused a write: it is full, read-only or failing, or permission is missing.
 
@@ -90,6 +86,10 @@ class EngineError(RailsearchError, RuntimeError):
 
 class TrainingError(RailsearchError, RuntimeError):
     """Training went wrong; the best weights so far were kept."""
+
+
+class ClusterError(RailsearchError, RuntimeError):
+    """A cluster of workers that cannot be reached or used: no Ray, an old one, or no room; nothing was started."""
 
 
 class ServerError(RailsearchError, RuntimeError):

@@ -7,13 +7,12 @@ recognise, and need pandas and pyarrow.
 
 import functools
 from collections.abc import Callable, Sequence
-from types import ModuleType
 from typing import Any
 
 from railsearch.distributed.batch.job import Compute, Job, PartTask
 from railsearch.distributed.batch.parts import part_name
-from railsearch.distributed.ray_session import connected
-from railsearch.foundation.errors import JobError, RailsearchError
+from railsearch.distributed.ray_cluster import connect
+from railsearch.foundation.errors import ClusterError, RailsearchError
 from railsearch.foundation.inputs import check_count
 
 TASKS_PER_CPU = 2
@@ -42,25 +41,25 @@ class RayRunner:
 
     def run(self, task: PartTask, parts: Sequence[int], on_part: Callable[[int], None]) -> None:
         """Compute the parts in any order."""
-        with connected(self.address) as ray:
-            submit = ray.remote(num_cpus=self.cpus_per_part, max_retries=self.retries)(_compute).remote
-            shared, waiting = ray.put(task), list(reversed(parts))
-            running: dict[Any, int] = {}
-            try:
-                while waiting or running:
-                    num_cpus = int(ray.cluster_resources().get("CPU", 1))  # a cluster may grow while the job runs
-                    while waiting and len(running) < max(1, TASKS_PER_CPU * num_cpus // self.cpus_per_part):
-                        part = waiting.pop()
-                        running[submit(shared, part)] = part
-                    done, _ = ray.wait(list(running), num_returns=1)
-                    for reference in done:
-                        part = running.pop(reference)
-                        num_rows = _result(ray, reference, part)
-                        _check_is_here(task, part)
-                        on_part(num_rows)
-            finally:
-                for reference in running:
-                    ray.cancel(reference, force=True)
+        ray = connect(self.address)
+        submit = ray.remote(num_cpus=self.cpus_per_part, max_retries=self.retries)(_compute).remote
+        shared, waiting = ray.put(task), list(reversed(parts))
+        running: dict[Any, int] = {}
+        try:
+            while waiting or running:
+                num_cpus = int(ray.cluster_resources().get("CPU", 1))  # a cluster may grow while the job runs
+                while waiting and len(running) < max(1, TASKS_PER_CPU * num_cpus // self.cpus_per_part):
+                    part = waiting.pop()
+                    running[submit(shared, part)] = part
+                done, _ = ray.wait(list(running), num_returns=1)
+                for reference in done:
+                    part = running.pop(reference)
+                    num_rows = _result(ray, reference, part)
+                    _check_is_here(task, part)
+                    on_part(num_rows)
+        finally:
+            for reference in running:
+                ray.cancel(reference, force=True)
 
 
 def _compute(task: PartTask, part: int) -> int:
@@ -73,7 +72,7 @@ def _opened(job: Job) -> Compute:
     return job.open()
 
 
-def _result(ray: ModuleType, reference: object, part: int) -> int:
+def _result(ray: Any, reference: object, part: int) -> int:
     """Return the number of rows of a part, or raise the error of its worker."""
     try:
         return int(ray.get(reference))
@@ -81,10 +80,10 @@ def _result(ray: ModuleType, reference: object, part: int) -> int:
         cause = error.cause
         if isinstance(cause, (RailsearchError, OSError)):
             raise cause from None
-        raise JobError(f"part {part} failed ({cause!r}); finished parts are kept.") from error
+        raise ClusterError(f"part {part} failed ({cause!r}); finished parts are kept.") from error
     except ray.exceptions.RayError as error:
         cause = str(error).partition("\n")[0]
-        raise JobError(
+        raise ClusterError(
             f"part {part} was given up because its workers died ({cause}); finished parts are kept, run the job again "
             "to continue."
         ) from error
@@ -92,7 +91,7 @@ def _result(ray: ModuleType, reference: object, part: int) -> int:
 
 def _check_is_here(task: PartTask, part: int) -> None:
     if not (task.folder / part_name(part)).is_file():
-        raise JobError(
+        raise ClusterError(
             f"a worker has written {part_name(part)} but {task.folder} does not have it here; choose an output on a "
             "file system that all machines of the cluster share."
         )
