@@ -17,6 +17,7 @@ from railsearch.index.engines import Engine, ScanPrecision
 from railsearch.index.filters import Allow, Exclude
 from railsearch.index.storage import Store, Verification, Verify
 from railsearch.index.strategies import Strategy
+from railsearch.index.summary import summarise
 from railsearch.index.tuning import TuningReport
 from railsearch.kernels import KernelName, plain_arithmetic
 from railsearch.similarity import QueryParts, Similarity
@@ -180,7 +181,7 @@ class Index:
 
     def describe(self) -> dict[str, int | str | list[str] | None]:
         """Return a summary of this index by name: its path, version, counts, similarity, metadata and settings."""
-        return self.contents.describe()
+        return summarise(self.contents)
 
     def __len__(self) -> int:
         return len(self._corpus.ids)
