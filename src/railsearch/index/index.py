@@ -36,8 +36,7 @@ class Index:
     >>> import torch
     >>> from railsearch import DotProduct
     >>> index = Index.build(DotProduct(dim=2), torch.tensor([[1.0, 0.0], [0.0, 1.0]]), ids=[10, 20])
-    >>> scores, ids = index.search(torch.tensor([[0.2, 0.9]]), k=1)
-    >>> ids.tolist()
+    >>> index.search(torch.tensor([[0.2, 0.9]]), k=1).ids.tolist()
     [[20]]
     >>> shop = Index.build(DotProduct(dim=2), torch.eye(2), ids=["sku-1", "sku-2"])
     >>> shop.search(torch.tensor([[0.2, 0.9]]), k=2, exclude=[["sku-1"]], pad=True).keys
