@@ -2,6 +2,7 @@
 
 from railsearch.foundation.errors import (
     AccessDeniedError,
+    ClusterError,
     DataFolderError,
     DownloadError,
     EngineError,
@@ -11,6 +12,7 @@ from railsearch.foundation.errors import (
     IndexLockedError,
     IndexRebuiltError,
     InvalidInputError,
+    JobFolderError,
     MissingExtraError,
     ModelFolderError,
     NotEnoughItemsError,
@@ -26,6 +28,7 @@ from railsearch.foundation.errors import (
 
 __all__ = [
     "AccessDeniedError",
+    "ClusterError",
     "DataFolderError",
     "DownloadError",
     "EngineError",
@@ -35,6 +38,7 @@ __all__ = [
     "IndexLockedError",
     "IndexRebuiltError",
     "InvalidInputError",
+    "JobFolderError",
     "MissingExtraError",
     "ModelFolderError",
     "NotEnoughItemsError",

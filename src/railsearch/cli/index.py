@@ -10,6 +10,7 @@ import numpy as np
 import numpy.typing as npt
 import typer
 
+from railsearch.cli.batch import describe_encoding
 from railsearch.cli.options import (
     EmbeddingColumn,
     EngineText,
@@ -18,12 +19,16 @@ from railsearch.cli.options import (
     IndexFolder,
     Json,
     MetadataFile,
+    OnRay,
     OptionalItemsFile,
     PassagesFile,
+    RayAddress,
     chosen_engine,
+    chosen_runner,
 )
 from railsearch.cli.terminal import make_console, make_summary_table, print_json, visible
 from railsearch.data import read_ids, read_items, read_passage_texts, read_queries
+from railsearch.distributed.batch import build_passages_index
 from railsearch.encoders import Side
 from railsearch.foundation.errors import InvalidInputError
 from railsearch.index import Index, Precision, ScanPrecision
@@ -59,6 +64,16 @@ def build(
     id_column: IdColumn = "id",
     embedding_column: EmbeddingColumn = "embedding",
     engine: EngineText = None,
+    parts: Annotated[
+        Path | None,
+        typer.Option(
+            help="Encode --passages in parts, into this folder; if the build is interrupted, a second run encodes only "
+            "the missing parts. With --ray, by default the name of the index with .parts after it.",
+            show_default=False,
+        ),
+    ] = None,
+    on_ray: OnRay = False,
+    ray_address: RayAddress = None,
     as_json: Json = False,
 ) -> None:
     """Compute the item side of every item once, and write a new index folder.
@@ -72,6 +87,8 @@ def build(
 
     Example: railsearch index build answers.index --model runs/insuranceqa/mol/model --passages answers.jsonl
 
+    Example: railsearch index build answers.index --model runs/insuranceqa/mol/model --passages answers.jsonl --ray
+
     Example: railsearch index build movies.index --model my-model --items movies.parquet --engine "Faiss(hnsw)"
 
     Example: railsearch index build movies.index --model runs/ml-1m/hstu-mol/model
@@ -79,6 +96,10 @@ def build(
     chosen = chosen_engine(engine)
     if items is not None and passages is not None:
         raise InvalidInputError("give either --items with embeddings or --passages with texts, not both.")
+    runner = chosen_runner(on_ray=on_ray, address=ray_address)
+    in_parts = runner is not None or parts is not None
+    if in_parts and passages is None:
+        raise InvalidInputError("--ray and --parts encode passages; add --passages, or omit them.")
     loaded = load(model)
     if isinstance(loaded, Recommender) and items is None and passages is None:
         built = loaded.build_index(
@@ -93,6 +114,21 @@ def build(
         _check_own_ids(ids, metadata)
         if not isinstance(loaded, TextRetriever):
             raise InvalidInputError(f"--passages needs a text retriever but {model} holds a {type(loaded).__name__}.")
+        if in_parts:
+            built, report = build_passages_index(
+                model,
+                passages,
+                index,
+                parts=parts,
+                precision=precision,
+                scan=scan,
+                runner=runner,
+                show_progress=False if as_json else None,
+            )
+            if chosen is not None:
+                Index.open(index, engine=chosen).prepare_engine()
+            _report(built, as_json, {"encoding": describe_encoding(report)})
+            return
         retriever = loaded
         texts = read_passage_texts(passages)
         started = time.perf_counter()

@@ -15,12 +15,11 @@ from railsearch.index.changes import Keep, compacted, with_added, without_ids, w
 from railsearch.index.corpus import Corpus, Precision
 from railsearch.index.engines import Engine, Flat, ScanPrecision, ensure_available
 from railsearch.index.keys import to_integers
-from railsearch.index.metadata import fit_columns, without_keys
+from railsearch.index.metadata import fit_columns
 from railsearch.index.numbering import Numbering, SeenIds
 from railsearch.index.segment import Segment
-from railsearch.index.storage import Snapshot, Store
+from railsearch.index.storage import Snapshot, Store, Verify
 from railsearch.index.storage.creating import creating, new_index
-from railsearch.index.storage.table_listing import summarise_tables
 from railsearch.index.tuned import TunedStrategy, tuned_for
 from railsearch.kernels import KernelName
 from railsearch.similarity import QueryParts, Similarity, check_similarity, fingerprint
@@ -50,6 +49,7 @@ class Contents:
         self._store = store
         self._snapshot = snapshot
         self._is_pinned = is_pinned
+        self._is_base = False
         self._changing = threading.RLock()
         self._copying = threading.Lock()
         self._public_similarity: Similarity | None = None
@@ -108,13 +108,14 @@ class Contents:
         version: int | None = None,
         engine: Engine | None = None,
         kernel: KernelName | None = None,
+        verify: Verify = Verify.FULL,
     ) -> "Contents":
         """Open a version of a folder, the newest if none is named."""
         if version is not None:
             check_count(version, name="version")
         if engine is not None:
             ensure_available(engine)
-        store = Store(path)
+        store = Store(path, verify)
         snapshot = store.read(version)
         wanted = Flat(snapshot.manifest.scan) if engine is None else engine
         chosen = ensure_available(wanted, snapshot.similarity.component_dim)
@@ -135,6 +136,11 @@ class Contents:
     def manifest(self) -> object:
         """The manifest of the version that is open, which tells it from all others; None in memory."""
         return None if self._snapshot is None else self._snapshot.manifest
+
+    @property
+    def birth(self) -> str | None:
+        """The random id of the index in the folder: another index at the same path has another one."""
+        return None if self._snapshot is None else self._snapshot.manifest.birth
 
     @property
     def similarity(self) -> Similarity:
@@ -162,36 +168,20 @@ class Contents:
         text = self.tuned.get(tuned_for(k, self.corpus.engine))
         return None if text is None else TunedStrategy.parse(text)
 
-    def reopen(self) -> "Contents":
-        """Open the newest version beside this one, which stays as it is; both share the segments that both have."""
+    def reopen(self, version: int | None = None, *, is_base: bool = False) -> "Contents":
+        """Open a version beside this one, which stays as it is; both share the segments that both have.
+
+        Args:
+            version: the version to open; the newest if omitted.
+            is_base: changes start from this version, even if there are later ones: these are abandoned.
+        """
         if self._store is None:
             raise InvalidInputError("this index is in memory only; it has no folder to open again.")
-        snapshot = self._store.read(known=self._snapshot)
+        snapshot = self._store.read(version, known=self._snapshot)
         corpus = self.corpus.with_segments(snapshot.segments, snapshot.similarity)
-        return self._of_version(self._store, snapshot, corpus, is_pinned=False)
-
-    def describe(self) -> dict[str, int | str | list[str] | None]:
-        """Return a summary by name."""
-        corpus, frame, similarity = self.corpus, without_keys(self.corpus.frame), self.corpus.similarity
-        pairs = f"{similarity.num_query_components} x {similarity.num_item_components} x {similarity.component_dim}"
-        return {
-            "path": None if self.path is None else str(self.path),
-            "version": self.version,
-            "items": len(corpus.ids),
-            "removed": len(corpus) - len(corpus.ids),
-            "segments": len(corpus.segments),
-            "precision": str(corpus.segments[0].parts.components.dtype).removeprefix("torch."),
-            "bytes": sum(segment.num_bytes for segment in corpus.segments),
-            "kernel": corpus.kernel.name,
-            "engine": corpus.engine.key,
-            "similarity": f"{type(similarity).__name__} {pairs}",
-            "fingerprint": self.models[0] if self.models else None,
-            "ids": "strings" if corpus.has_keys else "integers",
-            "metadata": [] if frame is None else frame.columns,
-            "source": [f"{name}: {value}" for name, value in self.source.items()],
-            "tables": [] if self.path is None else summarise_tables(self.path, {own.name for own in corpus.segments}),
-            "tuned": [f"{wanted}: {strategy}" for wanted, strategy in self.tuned.items()],
-        }
+        contents = self._of_version(self._store, snapshot, corpus, is_pinned=version is not None)
+        contents._is_base = is_base
+        return contents
 
     def put(
         self,
@@ -201,8 +191,9 @@ class Contents:
         metadata: ArrowTable | None,
         replaces: bool,
         show_progress: bool | None,
+        numbers: Mapping[str, int] | None = None,
     ) -> None:
-        """Add items; with `replaces`, those that have the same ids are replaced."""
+        """Add items; with `replaces`, those that have the same ids are replaced. For `numbers` see `Numbering`."""
         purpose = "upsert" if replaces else "add"
         with counting(purpose, _count(items), is_shown=show_progress) as on_rows:
             builder = self._builder(on_rows)
@@ -215,7 +206,7 @@ class Contents:
                     else SeenIds(segments, "use upsert to replace items")
                 )
                 size = builder.rows_per_segment
-                numbering = Numbering(segments, replaces=replaces)
+                numbering = Numbering(segments, replaces=replaces, numbers=numbers)
                 new = builder.build(items, ids, metadata, rows_per_segment=size, numbering=numbering)
                 for segment in new:
                     seen.add(segment)
@@ -283,7 +274,7 @@ class Contents:
             self.tuned = {**self.tuned, **tuned}
             self.version += 1
             return
-        with self._store.writing(purpose, self._snapshot) as writer:
+        with self._store.writing(purpose, self._snapshot, is_base=self._is_base) as writer:
             if self._is_pinned and writer.base.version != self.version:
                 raise IndexFolderError(
                     f"version {self.version} was opened but the newest is {writer.base.version}; only that can be "
@@ -318,7 +309,7 @@ class Contents:
         return True
 
     def _builder(self, on_rows: Callable[[int], None]) -> SegmentBuilder:
-        dtype = self.corpus.segments[0].parts.components.dtype
+        dtype = self.corpus.segments[0].dtype
         return SegmentBuilder(self.corpus.similarity, dtype=dtype, models=self.models, on_rows=on_rows)
 
 

@@ -15,10 +15,10 @@ from railsearch.index.contents import Contents
 from railsearch.index.corpus import Corpus
 from railsearch.index.filters import Allow, Exclude, allowed_rows_of, make_filter
 from railsearch.index.keys import to_integers
-from railsearch.index.strategies import BruteForce, Found, Strategy
+from railsearch.index.strategies import BruteForce, FloorStrategy, Found, Strategy
 from railsearch.index.tuned import TunedStrategy
 from railsearch.index.tuning import TuningReport, tune
-from railsearch.kernels import compute_query_parts, has_stable_sides, plain_arithmetic, use_kernel
+from railsearch.kernels import RowFilter, compute_query_parts, has_stable_sides, plain_arithmetic, use_kernel
 from railsearch.similarity import NO_USER, QueryParts
 
 if TYPE_CHECKING:
@@ -42,15 +42,11 @@ def search(
     """Find the k best items of each query; see `Index.search`."""
     k = check_count(k, name="k")
     corpus = contents.corpus  # a commit during this search does not change what it sees
-    num_items = len(corpus.ids)
-    if k > num_items:
-        raise NotEnoughItemsError(f"k is {k} but the index holds {num_items} items; ask for k <= {num_items}.")
+    check_enough(k, len(corpus.ids))
     tuned = contents.tuned_strategy(k)
     if strategy is None:
         strategy = BruteForce() if tuned is None else tuned.strategy
-    # isinstance with a Protocol would cost as much as the search of a small index.
-    if isinstance(strategy, type) or not callable(getattr(strategy, "find_rows", None)):
-        raise InvalidInputError(f"strategy is {strategy!r}; give a strategy such as BruteForce().")
+    check_strategy(strategy)
     if isinstance(queries, QueryParts):
         if user_ids is not None:
             raise InvalidInputError("user_ids was given with ready parts; give them to query_parts instead.")
@@ -59,15 +55,64 @@ def search(
         queries = as_embeddings(queries, name="queries", shape=corpus.similarity.query_shape)
     users = None if user_ids is None else as_user_ids(user_ids, count=len(queries))
     row_filter = make_filter(corpus, exclude, allow, num_queries=len(queries), k=k, pad=pad)
+    found = find(corpus, queries, k, strategy, row_filter, users=users)
+    is_filtered = exclude is not None or allow is not None
+    return _result(corpus, found, None if tuned is None else tuned.recall_of(strategy, is_filtered=is_filtered))
+
+
+def check_enough(k: int, num_items: int) -> None:
+    """Refuse a k that is greater than the number of items."""
+    if k > num_items:
+        raise NotEnoughItemsError(f"k is {k} but the index holds {num_items} items; ask for k <= {num_items}.")
+
+
+def check_strategy(strategy: object) -> None:
+    """Refuse a value that is not a strategy."""
+    # isinstance with a Protocol would cost as much as the search of a small index.
+    if isinstance(strategy, type) or not callable(getattr(strategy, "find_rows", None)):
+        raise InvalidInputError(f"strategy is {strategy!r}; give a strategy such as BruteForce().")
+
+
+def find(
+    corpus: Corpus,
+    queries: Tensor | QueryParts,
+    k: int,
+    strategy: Strategy,
+    row_filter: RowFilter | None,
+    *,
+    users: Tensor | None = None,
+    floor: Tensor | None = None,
+) -> Found:
+    """Find the k best rows of checked queries, batch by batch.
+
+    Args:
+        corpus: at least k items.
+        queries: embeddings or parts.
+        k: the number of rows to return.
+        strategy: how to search.
+        row_filter: hides rows.
+        users: one user id for each query.
+        floor: scores (B,) that k items elsewhere reach, for a strategy that takes a floor.
+    """
     batches = []
     for first in range(0, max(1, len(queries)), QUERIES_PER_BATCH):
         last = first + QUERIES_PER_BATCH
         own_filter = None if row_filter is None else row_filter.of_queries(first, last)
         with use_kernel(corpus.wanted_kernel):
             query_parts = _query_parts(corpus, queries[first:last], None if users is None else users[first:last])
-            batches.append(strategy.find_rows(corpus, query_parts, k, own_filter))
-    is_filtered = exclude is not None or allow is not None
-    return _result(corpus, batches, None if tuned is None else tuned.recall_of(strategy, is_filtered=is_filtered))
+            if floor is None:
+                batches.append(strategy.find_rows(corpus, query_parts, k, own_filter))
+            else:
+                assert isinstance(strategy, FloorStrategy)
+                batches.append(strategy.find_rows(corpus, query_parts, k, own_filter, floor=floor[first:last]))
+    return batches[0] if len(batches) == 1 else _joined(batches)
+
+
+def metadata_of(corpus: Corpus, ids: Tensor) -> "DataFrame":
+    """Return the metadata of ids (n,) of live items, one row for each; read from disk now, unless it was before."""
+    frame = corpus.frame
+    assert frame is not None
+    return frame[corpus.rows[torch.searchsorted(corpus.ids, ids)].cpu().numpy()]
 
 
 def find_allowed(corpus: Corpus, allow: Allow) -> Tensor:
@@ -174,18 +219,20 @@ def _query_parts(corpus: Corpus, queries: Tensor | QueryParts, user_ids: Tensor 
     return parts
 
 
-def _result(corpus: Corpus, batches: list[Found], expected_recall: ExpectedRecall | None) -> SearchResult:
-    found = batches[0] if len(batches) == 1 else _joined(batches)
+def found_ids(corpus: Corpus, found: Found) -> Tensor:
+    """Return the ids (B, K) of the rows that were found; -1 in a place that has no item."""
+    # Scores are finite, so minus infinity appears only where exclude and allow left no item.
+    return corpus.row_ids[found.rows].masked_fill_(found.scores == -torch.inf, NO_ITEM)
+
+
+def _result(corpus: Corpus, found: Found, expected_recall: ExpectedRecall | None) -> SearchResult:
     scores = found.scores  # (B, K)
 
     def lookup(ids: Tensor) -> "DataFrame":
-        frame = corpus.frame  # read from disk now, unless it was read before
-        assert frame is not None
-        return frame[corpus.rows[torch.searchsorted(corpus.ids, ids)].cpu().numpy()]
+        return metadata_of(corpus, ids)
 
-    # Scores are finite, so minus infinity appears only where exclude and allow left no item.
     return SearchResult(
-        ids=corpus.row_ids[found.rows].masked_fill_(scores == -torch.inf, NO_ITEM),
+        ids=found_ids(corpus, found),
         scores=scores.to(torch.float32),
         ceiling=as_float32(found.ceiling, scores[:, -1]),
         num_scored=found.num_scored,

@@ -1,0 +1,57 @@
+"""One version of an index folder, by its content, so that every process of a job opens the same."""
+
+from dataclasses import dataclass
+from pathlib import Path
+
+from railsearch.foundation.errors import FingerprintError, IndexFolderError
+from railsearch.foundation.files import describe
+from railsearch.index import Engine, Index
+from railsearch.index.storage.places import manifest_file
+
+
+@dataclass(frozen=True, slots=True)
+class IndexVersion:
+    """A version of an index folder, and the checksum of its manifest, which lists the checksums of all its files."""
+
+    path: Path
+    version: int
+    checksum: str
+    engine: Engine | None = None
+
+    @classmethod
+    def of(cls, index: Index, engine: Engine | None = None) -> "IndexVersion":
+        """Return the version that is open."""
+        assert index.path is not None
+        return cls(index.path, index.version, _checksum(index.path, index.version), engine)
+
+    def open(self) -> Index:
+        """Open and verify this version; refuse another index at the same path."""
+        index = Index.open(self.path, version=self.version, engine=self.engine)
+        self.check()
+        return index
+
+    def check(self) -> None:
+        """Refuse another index that was built at the same path since."""
+        found = _checksum(self.path, self.version)
+        if found != self.checksum:
+            raise FingerprintError(
+                f"version {self.version} of {self.path} has manifest {found} but the job started with {self.checksum}; "
+                "put the index back, or start the job again with another output."
+            )
+
+    def stated(self) -> dict[str, str | int | None]:
+        """Return the version for `Job.stated`."""
+        return {
+            "index_version": self.version,
+            "index_manifest": self.checksum,
+            "engine": None if self.engine is None else repr(self.engine),
+        }
+
+
+def _checksum(path: Path, version: int) -> str:
+    try:
+        return describe(path / manifest_file(version)).checksum
+    except OSError as error:
+        raise IndexFolderError(
+            f"version {version} of {path} cannot be read ({error.strerror}); restore it from a copy."
+        ) from error
