@@ -15,6 +15,7 @@ from railsearch.index.contents import Contents
 from railsearch.index.corpus import Corpus
 from railsearch.index.filters import Allow, Exclude, allowed_rows_of, make_filter
 from railsearch.index.keys import to_integers
+from railsearch.index.memory import check_search
 from railsearch.index.strategies import BruteForce, Found, Strategy
 from railsearch.index.tuned import TunedStrategy
 from railsearch.index.tuning import TuningReport, tune
@@ -58,6 +59,7 @@ def search(
     else:
         queries = as_embeddings(queries, name="queries", shape=corpus.similarity.query_shape)
     users = None if user_ids is None else as_user_ids(user_ids, count=len(queries))
+    check_search(corpus, strategy, len(queries), k, queries_per_batch=QUERIES_PER_BATCH)
     row_filter = make_filter(corpus, exclude, allow, num_queries=len(queries), k=k, pad=pad)
     batches = []
     for first in range(0, max(1, len(queries)), QUERIES_PER_BATCH):
