@@ -3,14 +3,13 @@
 import copy
 import dataclasses
 import threading
-from collections.abc import Callable, Mapping, Sequence, Sized
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 
 from railsearch.foundation.errors import IndexFolderError, InvalidInputError, StorageError
 from railsearch.foundation.inputs import ArrayLike, ArrowTable, check_count
 from railsearch.foundation.progress import counting
-from railsearch.foundation.results import ItemBatch, ItemBatches
-from railsearch.index.building import Items, SegmentBuilder, one_query, prepare_similarity
+from railsearch.index.building import Items, SegmentBuilder, count_items, one_query, prepare_similarity
 from railsearch.index.changes import Keep, compacted, with_added, without_ids, without_items
 from railsearch.index.corpus import Corpus, Precision
 from railsearch.index.engines import Engine, Flat, ScanPrecision, ensure_available
@@ -83,8 +82,9 @@ class Contents:
         given, similarity = similarity, prepare_similarity(similarity)
         models = tuple(dict.fromkeys([*_models(similarity), *_models(given)]))
         dtype = None if precision is Precision.FP32 else precision.dtype
-        with counting("indexing", _count(items), is_shown=show_progress) as on_rows:
+        with counting("indexing", count_items(items), is_shown=show_progress) as on_rows:
             builder = SegmentBuilder(similarity, dtype=dtype, models=models, on_rows=on_rows)
+            builder.check_memory(count_items(items), is_in_memory=path is None)
             if path is None:
                 (segment,) = builder.build(items, ids, metadata, rows_per_segment=None, numbering=Numbering())
                 return cls(corpus=Corpus.build(similarity, [segment], chosen), models=models, source=source)
@@ -195,7 +195,7 @@ class Contents:
     ) -> None:
         """Add items; with `replaces`, those that have the same ids are replaced. For `numbers` see `Numbering`."""
         purpose = "upsert" if replaces else "add"
-        with counting(purpose, _count(items), is_shown=show_progress) as on_rows:
+        with counting(purpose, count_items(items), is_shown=show_progress) as on_rows:
             builder = self._builder(on_rows)
 
             def change(segments: Sequence[Segment], keep: Keep) -> Sequence[Segment]:
@@ -319,17 +319,6 @@ def _checked_source(source: object) -> dict[str, str]:
     if not isinstance(source, Mapping) or not all(isinstance(text, str) for pair in source.items() for text in pair):
         raise InvalidInputError(f"source is {source!r}; give a mapping of text to text.")
     return dict(source)
-
-
-def _count(items: object) -> int | None:
-    """Return the number of items, if it is known in advance."""
-    if isinstance(items, ItemBatch):
-        return _count(items.items)
-    if isinstance(items, ItemBatches):
-        return items.num_items
-    if isinstance(items, (list, tuple)) and items and isinstance(items[0], ItemBatch):
-        return None
-    return len(items) if isinstance(items, Sized) else None
 
 
 def _models(similarity: Similarity) -> list[str]:

@@ -175,6 +175,14 @@ class Corpus:
         for segment in self.segments:
             segment.prepare(self.engine)
 
+    def list_bytes(self, n: int) -> int:
+        """Return the bytes of a list of the n best rows of every segment, with their scores."""
+        return sum(min(n, len(segment)) for segment in self.segments) * (8 + self.like.element_size())
+
+    def engine_bytes(self) -> int:
+        """Return the least memory that tables take which the next search by average has to build."""
+        return sum(segment.sum_table_bytes(self.engine) for segment in self.segments)
+
     @property
     def frame(self) -> "DataFrame | None":
         """Metadata of every row (N), live or not; None if the index has none."""

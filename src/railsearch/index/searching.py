@@ -15,6 +15,7 @@ from railsearch.index.contents import Contents
 from railsearch.index.corpus import Corpus
 from railsearch.index.filters import Allow, Exclude, allowed_rows_of, make_filter
 from railsearch.index.keys import to_integers
+from railsearch.index.memory import check_search
 from railsearch.index.strategies import BruteForce, FloorStrategy, Found, Strategy
 from railsearch.index.tuned import TunedStrategy
 from railsearch.index.tuning import TuningReport, tune
@@ -94,6 +95,7 @@ def find(
         users: one user id for each query.
         floor: scores (B,) that k items elsewhere reach, for a strategy that takes a floor.
     """
+    check_search(corpus, strategy, len(queries), k, queries_per_batch=QUERIES_PER_BATCH)
     batches = []
     for first in range(0, max(1, len(queries)), QUERIES_PER_BATCH):
         last = first + QUERIES_PER_BATCH
