@@ -9,6 +9,8 @@ import functools
 from collections.abc import Callable, Sequence
 from typing import Any
 
+import torch
+
 from railsearch.distributed.batch.job import Compute, Job, PartTask
 from railsearch.distributed.batch.parts import part_name
 from railsearch.distributed.ray_cluster import connect
@@ -50,7 +52,7 @@ class RayRunner:
                 num_cpus = int(ray.cluster_resources().get("CPU", 1))  # a cluster may grow while the job runs
                 while waiting and len(running) < max(1, TASKS_PER_CPU * num_cpus // self.cpus_per_part):
                     part = waiting.pop()
-                    running[submit(shared, part)] = part
+                    running[submit(shared, part, self.cpus_per_part)] = part
                 done, _ = ray.wait(list(running), num_returns=1)
                 for reference in done:
                     part = running.pop(reference)
@@ -62,7 +64,8 @@ class RayRunner:
                 ray.cancel(reference, force=True)
 
 
-def _compute(task: PartTask, part: int) -> int:
+def _compute(task: PartTask, part: int, num_threads: int) -> int:
+    torch.set_num_threads(num_threads)
     return task.run(part, _opened(task.job))
 
 
