@@ -269,6 +269,8 @@ def test_a_rebuilt_folder_is_served_after_a_refresh(served: Served, folder: Path
     (folder / "new").rename(folder / "strings.index")
     with Index.open(folder / "strings.index") as index:
         expected = index.search(torch.tensor(QUERIES[:1]), 5).keys[0]
+    refused = served.ask("POST", "/v1/indexes/strings/items/remove", {"ids": expected[:1]})
+    assert (refused.status, refused.json["error"]) == (409, "IndexRebuiltError")
     served.ask("POST", "/v1/indexes/strings/refresh")
     (found,) = served.search("strings", embeddings=QUERIES[:1], k=5).json["results"]
     assert [hit["id"] for hit in found["hits"]] == expected

@@ -79,6 +79,13 @@ def search(
     embedding_column: EmbeddingColumn = "embedding",
     engine: EngineText = None,
     version: Annotated[int | None, typer.Option(help="Search an older version that is still kept.", min=1)] = None,
+    verify: Annotated[
+        str,
+        typer.Option(
+            help="Check all bytes of the index at once (full), or each block before its first use (lazy), which opens "
+            "a large index sooner."
+        ),
+    ] = "full",
     output: OutputFolder = None,
     id_column: Annotated[
         str | None,
@@ -133,7 +140,7 @@ def search(
         )
         print_report(report, as_json=as_json)
         return
-    opened = Index.open(index, version=version, engine=chosen_engine(engine))
+    opened = Index.open(index, version=version, engine=chosen_engine(engine), verify=verify)
     embeddings: Tensor | npt.NDArray[np.generic]
     if text:
         embeddings = TextRetriever.load_for(opened, model).encode_queries(text, show_progress=False)

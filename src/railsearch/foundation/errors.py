@@ -7,7 +7,8 @@ RailsearchError
 ├── ModelFolderError         (also a ValueError) a model folder that is missing, damaged or foreign
 │   └── FingerprintError     the model is intact, but it is not the expected one
 ├── IndexFolderError         (also a ValueError) an index folder that is missing, damaged or foreign
-│   └── IndexLockedError     another writer is changing it
+│   ├── IndexLockedError     another writer is changing it
+│   └── IndexRebuiltError    another index was built at the path of an open one
 ├── DataFolderError          (also a ValueError) a folder of prepared data that is missing, damaged or foreign
 ├── JobFolderError           (also a ValueError) the folder of a batch job that is damaged, in use or of another job
 ├── StorageError             (also an OSError) a file or folder that cannot be written: a full disk, no permission
@@ -55,6 +56,10 @@ class IndexFolderError(RailsearchError, ValueError):
 
 class IndexLockedError(IndexFolderError):
     """Another writer is changing the index."""
+
+
+class IndexRebuiltError(IndexFolderError):
+    """Another index has since been built at the path of an open one."""
 
 
 class DataFolderError(RailsearchError, ValueError):

@@ -18,7 +18,7 @@ from railsearch.index.keys import to_integers
 from railsearch.index.metadata import fit_columns
 from railsearch.index.numbering import Numbering, SeenIds
 from railsearch.index.segment import Segment
-from railsearch.index.storage import Snapshot, Store
+from railsearch.index.storage import Snapshot, Store, Verify
 from railsearch.index.storage.creating import creating, new_index
 from railsearch.index.tuned import TunedStrategy, tuned_for
 from railsearch.kernels import KernelName
@@ -108,13 +108,14 @@ class Contents:
         version: int | None = None,
         engine: Engine | None = None,
         kernel: KernelName | None = None,
+        verify: Verify = Verify.FULL,
     ) -> "Contents":
         """Open a version of a folder, the newest if none is named."""
         if version is not None:
             check_count(version, name="version")
         if engine is not None:
             ensure_available(engine)
-        store = Store(path)
+        store = Store(path, verify)
         snapshot = store.read(version)
         wanted = Flat(snapshot.manifest.scan) if engine is None else engine
         chosen = ensure_available(wanted, snapshot.similarity.component_dim)
@@ -308,7 +309,7 @@ class Contents:
         return True
 
     def _builder(self, on_rows: Callable[[int], None]) -> SegmentBuilder:
-        dtype = self.corpus.segments[0].parts.components.dtype
+        dtype = self.corpus.segments[0].dtype
         return SegmentBuilder(self.corpus.similarity, dtype=dtype, models=self.models, on_rows=on_rows)
 
 

@@ -42,10 +42,18 @@ class Stretch:
     first_row: int
     """Their first row in the corpus."""
     segment: Segment
-    parts: ItemParts
+    first: int
+    """Their first row in the segment."""
+    last: int
+    """The row after their last one."""
 
     def __len__(self) -> int:
-        return len(self.parts)
+        return self.last - self.first
+
+    @property
+    def parts(self) -> ItemParts:
+        """Their item side."""
+        return self.segment.parts_between(self.first, self.last)
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -90,7 +98,7 @@ class Corpus:
             places = torch.zeros_like(row_ids)  # (N,)
             places[rows] = torch.arange(len(rows), device=rows.device)
         with use_kernel(kernel):
-            chosen = choose_kernel(similarity, segments[0].parts.components.device)
+            chosen = choose_kernel(similarity, segments[0].stored_parts.components.device)
         weights = next(iter(similarity.parameters()), None)
         return cls(
             similarity=similarity,
@@ -103,7 +111,7 @@ class Corpus:
             ids=ids,
             rows=rows,
             places=places,
-            like=segments[0].sums[:0] if weights is None else weights.detach().flatten()[:0],
+            like=segments[0].stored_sums[:0] if weights is None else weights.detach().flatten()[:0],
         )
 
     def with_segments(self, segments: Sequence[Segment], similarity: Similarity | None = None) -> "Corpus":
@@ -117,14 +125,14 @@ class Corpus:
     def __getitem__(self, rows: Tensor) -> ItemParts:
         """Return the parts of rows (B, C): components (B, C, Px, d) and gate (B, C, P)."""
         if len(self.segments) == 1:
-            return self.segments[0].parts[rows]
+            return self.segments[0].parts_of(rows)
         flat = rows.flatten()
-        example = self.segments[0].parts
+        example = self.segments[0].stored_parts
         components = example.components.new_empty(len(flat), *example.components.shape[1:])  # (B * C, Px, d)
         gate = None if example.gate is None else example.gate.new_empty(len(flat), example.gate.shape[1])  # (B * C, P)
         for stretch in self.stretches():
             is_here = (flat >= stretch.first_row) & (flat < stretch.first_row + len(stretch))  # (B * C,)
-            found = stretch.parts[flat[is_here] - stretch.first_row]
+            found = stretch.segment.parts_of(flat[is_here] - stretch.first_row)
             components[is_here] = found.components
             if gate is not None and found.gate is not None:
                 gate[is_here] = found.gate
@@ -133,10 +141,20 @@ class Corpus:
             None if gate is None else gate.view(*rows.shape, gate.shape[1]),
         )
 
+    def pieces_of(self, rows: Tensor) -> list[ItemParts]:
+        """Return the parts of all rows where they lie, one piece for each segment; only the given rows may be read."""
+        if not self.is_checked:
+            wanted = torch.unique(rows)  # ascending
+            for first, segment in zip(_starts(self.segments), self.segments, strict=True):
+                if segment.checks is not None:
+                    limits = torch.searchsorted(wanted, torch.tensor([first, first + len(segment)]))
+                    segment.checks.check_rows(wanted[limits[0] : limits[1]] - first)
+        return [segment.stored_parts for segment in self.segments]
+
     @property
-    def pieces(self) -> list[ItemParts]:
-        """The parts of all rows where they lie: one piece for each segment."""
-        return [segment.parts for segment in self.segments]
+    def is_checked(self) -> bool:
+        """Whether the parts of every item were checked; only then is something known of items that were not read."""
+        return all(segment.checks is None or segment.checks.has_checked_parts for segment in self.segments)
 
     @property
     def row_filter(self) -> RowFilter | None:
@@ -150,7 +168,7 @@ class Corpus:
         for begin, segment in zip(_starts(self.segments), self.segments, strict=True):
             step = max(1, len(segment) if size is None else size)
             for first in range(0, len(segment), step):
-                yield Stretch(begin + first, segment, segment.parts[first : first + step])
+                yield Stretch(begin + first, segment, first, min(first + step, len(segment)))
 
     def prepare_engine(self) -> None:
         """Open or build all tables of the engine."""

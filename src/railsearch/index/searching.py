@@ -169,11 +169,14 @@ def explain(corpus: Corpus, query: ArrayLike, item_id: int | str, *, user_id: in
     similarity = corpus.similarity
     queries = as_embeddings(as_tensor(query, "query")[None], name="query", shape=similarity.query_shape)
     users = None if user_id is None else as_user_ids([user_id], count=1)
-    found = similarity.compare(_query_parts(corpus, queries, users), corpus[rows].to(corpus.like.dtype))
+    with use_kernel(corpus.wanted_kernel):
+        parts = _query_parts(corpus, queries, users)
+        score = corpus.kernel.score_candidates(parts, corpus, rows[None])  # (1, 1): the bits that a search returns
+    found = similarity.compare(parts, corpus[rows].to(corpus.like.dtype))
     shape = (similarity.num_query_components, similarity.num_item_components)
     return Explanation(
         item_id=item_id,
-        score=float(found.scores[0, 0]),
+        score=float(score[0, 0]),
         component_scores=found.component_scores[0, 0].view(shape),
         gate_weights=found.gate_weights[0, 0].view(shape),
     )

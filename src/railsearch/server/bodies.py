@@ -12,7 +12,7 @@ Receive = Callable[[], Awaitable[Message]]
 
 
 class ClientGoneError(Exception):
-    """The client closed its connection; nobody waits for an answer."""
+    """The client closed its connection, so no answer is sent."""
 
 
 class Bodies:

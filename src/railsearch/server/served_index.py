@@ -57,11 +57,6 @@ class ServedIndex:
             self._replace(self._opened())
 
     @property
-    def is_open(self) -> bool:
-        """Whether there is a version to search."""
-        return self._index is not None
-
-    @property
     def current(self) -> Index:
         """The version that is searched now."""
         assert self._index is not None
@@ -105,7 +100,7 @@ class ServedIndex:
             return writer
 
     def change_beside(self, work: Callable[[Index], None]) -> Index:
-        """Do the same with long work, during which other changes and refreshes go on."""
+        """Do the same with long work: refreshes go on, and other changes too unless the work locks the folder."""
         writer = reopen(self.current)
         work(writer)
         with self._changing:

@@ -97,6 +97,12 @@ def test_rows_survive_json() -> None:
     assert rows_from_json(rows_as_json(frame), frame.schema).equals(frame)
 
 
+def test_integers_of_128_bits_are_text_in_json() -> None:
+    frame = pl.DataFrame({"hash": [2**100, 2**64 - 1, -(2**63) - 1, None]}, schema={"hash": pl.Int128})
+    found = [row["hash"] for row in rows_as_json(frame)]
+    assert found == [str(2**100), 2**64 - 1, str(-(2**63) - 1), None]
+
+
 @pytest.mark.parametrize(
     ("row", "message"),
     [

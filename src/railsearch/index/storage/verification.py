@@ -14,7 +14,7 @@ from railsearch.index.keys import check_keys
 from railsearch.index.storage.lock import ReaderLock
 from railsearch.index.storage.manifest import Manifest
 from railsearch.index.storage.places import MANIFEST_NAME, MANIFESTS, find_versions, manifest_file
-from railsearch.index.storage.reading import Snapshot, check_file, open_version, unreadable
+from railsearch.index.storage.reading import Snapshot, check_file, map_segment, open_version, unreadable
 from railsearch.index.storage.table_listing import StoredTable, verify_tables
 
 
@@ -109,6 +109,7 @@ def verify_versions(folder: Path, current: int | None) -> Verification:
                 known = open_version(folder, manifest, lock, known)
                 check_unique(folder, known)
                 check_keys(known.segments)
+                _check_blocks(folder, manifest)
                 for segment in known.segments:
                     if segment.metadata is not None:
                         segment.metadata.frame  # noqa: B018  (reads it)
@@ -136,6 +137,15 @@ def _check_files(folder: Path, manifests: list[Manifest], findings: _Findings) -
             damaged.add(name)
             findings.add(error, *(manifest.version for manifest in manifests if name in manifest.files), file=name)
     return entries, damaged
+
+
+def _check_blocks(folder: Path, manifest: Manifest) -> None:
+    """Check that the checksums of blocks, on which `verify="lazy"` relies, are those of the values."""
+    for entry in manifest.segments:
+        if entry.head_size:
+            checks = map_segment(folder, entry, manifest.files).checks
+            assert checks is not None
+            checks.check_all()
 
 
 def check_unique(folder: Path, snapshot: Snapshot) -> None:
