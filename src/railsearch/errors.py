@@ -22,6 +22,7 @@ from railsearch.foundation.errors import (
     ServerError,
     ServerTimeoutError,
     ServerUnreachableError,
+    ShardLostError,
     StorageError,
     TrainingError,
 )
@@ -48,6 +49,7 @@ __all__ = [
     "ServerError",
     "ServerTimeoutError",
     "ServerUnreachableError",
+    "ShardLostError",
     "StorageError",
     "TrainingError",
 ]
