@@ -6,14 +6,14 @@ from pathlib import Path
 from typing import TYPE_CHECKING, ClassVar
 
 from railsearch.data.items import QueryFile
-from railsearch.distributed.batch.index_version import IndexVersion
+from railsearch.distributed.batch.index_version import IndexVersion, open_index
 from railsearch.distributed.batch.job import ROWS_PER_PART, Compute, InputFile, Stated, count_parts
 from railsearch.distributed.batch.parts import as_output, check_output
 from railsearch.distributed.batch.runners import Runner
 from railsearch.distributed.batch.running import JobReport, run_job
 from railsearch.foundation.errors import InvalidInputError
 from railsearch.foundation.results import SearchResult
-from railsearch.index import Engine, Index, Strategy
+from railsearch.index import Engine, Strategy
 
 if TYPE_CHECKING:
     from polars import DataFrame, Series
@@ -92,7 +92,7 @@ def search_file(
     num_scored. Memory holds one part at a time. A second call continues a job that was interrupted.
 
     Args:
-        index: the index folder.
+        index: the index folder, plain or split into shards; a worker opens all shards itself.
         queries: a .npy array (B, D), or a Parquet or Arrow table with a column of embeddings.
         output: a new folder, or one of the same job.
         k: the number of items for each query.
@@ -112,7 +112,7 @@ def search_file(
     given = QueryFile.open(queries, embedding_column=embedding_column, id_column=id_column)
     if not given.num_rows:
         raise InvalidInputError(f"{given.path} holds no queries; give at least one.")
-    opened = Index.open(index, version=version, engine=engine)
+    opened = open_index(index, version=version, engine=engine)
     opened.search(given.read(0, 1)[0], k, strategy, allow=allow, pad=pad)  # all arguments fit, or this raises
     job = SearchJob(
         queries=dataclasses.replace(given, path=given.path.resolve()),
