@@ -6,7 +6,7 @@ from pathlib import Path
 from railsearch.distributed.layout import SHARDS
 from railsearch.distributed.sharded_index import ShardedIndex
 from railsearch.distributed.snapshots import SNAPSHOTS
-from railsearch.foundation.errors import FingerprintError, IndexFolderError
+from railsearch.foundation.errors import FingerprintError, IndexFolderError, InvalidInputError
 from railsearch.foundation.files import describe
 from railsearch.foundation.inputs import as_path
 from railsearch.index import Engine, Index
@@ -24,16 +24,18 @@ class IndexVersion:
     version: int
     checksum: str
     engine: Engine | None = None
+    verify: str = "full"
+    """As in `Index.open`."""
 
     @classmethod
-    def of(cls, index: Index | ShardedIndex, engine: Engine | None = None) -> "IndexVersion":
+    def of(cls, index: Index | ShardedIndex, engine: Engine | None = None, *, verify: str = "full") -> "IndexVersion":
         """Return the version that is open."""
         assert index.path is not None
-        return cls(index.path, index.version, _checksum(index.path, index.version), engine)
+        return cls(index.path, index.version, _checksum(index.path, index.version), engine, verify)
 
     def open(self) -> Index | ShardedIndex:
         """Open and verify this version; refuse another index at the same path."""
-        index = open_index(self.path, version=self.version, engine=self.engine)
+        index = open_index(self.path, version=self.version, engine=self.engine, verify=self.verify)
         self.check()
         return index
 
@@ -55,11 +57,13 @@ class IndexVersion:
         }
 
 
-def open_index(path: str | Path, *, version: int | None, engine: Engine | None) -> Index | ShardedIndex:
+def open_index(path: str | Path, *, version: int | None, engine: Engine | None, verify: str) -> Index | ShardedIndex:
     """Open an index folder of either kind; the shards of a split index are opened in this process."""
     if SHARDS.is_in(as_path(path)):
+        if verify != "full":
+            raise InvalidInputError(f"verify is {verify!r} but {path} is split, and checked in full; omit verify.")
         return ShardedIndex.open(path, version=version, engine=engine)
-    return Index.open(path, version=version, engine=engine)
+    return Index.open(path, version=version, engine=engine, verify=verify)
 
 
 def _checksum(path: Path, version: int) -> str:

@@ -80,6 +80,7 @@ def search_file(
     pad: bool = False,
     version: int | None = None,
     engine: Engine | None = None,
+    verify: str = "full",
     embedding_column: str = "embedding",
     id_column: str | None = None,
     rows_per_part: int = ROWS_PER_PART,
@@ -101,6 +102,7 @@ def search_file(
         pad: accept fewer than k items if `allow` leaves fewer.
         version: as in `Index.open`; the newest one at the start if omitted.
         engine: as in `Index.open`.
+        verify: as in `Index.open`; "lazy" lets every worker start sooner.
         embedding_column: column of the embeddings in a table.
         id_column: column with the ids of the queries in a table; by default `id` if there is one, otherwise queries are
             numbered from 0.
@@ -112,12 +114,12 @@ def search_file(
     given = QueryFile.open(queries, embedding_column=embedding_column, id_column=id_column)
     if not given.num_rows:
         raise InvalidInputError(f"{given.path} holds no queries; give at least one.")
-    opened = open_index(index, version=version, engine=engine)
+    opened = open_index(index, version=version, engine=engine, verify=verify)
     opened.search(given.read(0, 1)[0], k, strategy, allow=allow, pad=pad)  # all arguments fit, or this raises
     job = SearchJob(
         queries=dataclasses.replace(given, path=given.path.resolve()),
         file=InputFile.describe(given.path),
-        index=IndexVersion.of(opened, engine),
+        index=IndexVersion.of(opened, engine, verify=verify),
         k=k,
         strategy=strategy,
         allow=allow,
