@@ -23,6 +23,7 @@ from railsearch.foundation.errors import (
     ServerError,
     ServerTimeoutError,
     ServerUnreachableError,
+    ShardLostError,
     StorageError,
     TrainingError,
 )
@@ -50,6 +51,7 @@ __all__ = [
     "ServerError",
     "ServerTimeoutError",
     "ServerUnreachableError",
+    "ShardLostError",
     "StorageError",
     "TrainingError",
 ]

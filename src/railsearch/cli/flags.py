@@ -64,6 +64,7 @@ SUBJECTS = {
     "texts": "--text",
     "users": "--users",
     "validation_pairs": "--validation-pairs",
+    "verify": "--verify",
 }
 """Arguments that an error is about, and the flags or arguments of a command."""
 _NAMES = "|".join(SUBJECTS)

@@ -66,7 +66,13 @@ OutputFolder = Annotated[
     ),
 ]
 RowsPerPart = Annotated[
-    int, typer.Option("--rows-per-part", help="Rows of the input in one part; memory holds one part.", min=1)
+    int | None,
+    typer.Option(
+        "--rows-per-part",
+        help="Rows of the input in one part; memory holds one part. By default 8192.",
+        min=1,
+        show_default=False,
+    ),
 ]
 OnRay = Annotated[bool, typer.Option("--ray", help="Compute the parts on Ray, in parallel.")]
 RayAddress = Annotated[

@@ -95,7 +95,7 @@ def search(
             show_default=False,
         ),
     ] = None,
-    rows_per_part: RowsPerPart = ROWS_PER_PART,
+    rows_per_part: RowsPerPart = None,
     on_ray: OnRay = False,
     ray_address: RayAddress = None,
     as_json: Json = False,
@@ -118,7 +118,7 @@ def search(
     chosen = chosen_strategy(strategy)
     runner = chosen_runner(on_ray=on_ray, address=ray_address)
     if output is None:
-        check_no_batch(("--ray", runner), ("--id-column", id_column))
+        check_no_batch(("--ray", runner), ("--id-column", id_column), ("--rows-per-part", rows_per_part))
     else:
         if queries is None or row or explain:
             raise InvalidInputError("--output takes all of --queries; omit --text, --row and --explain.")
@@ -132,9 +132,10 @@ def search(
             pad=pad,
             version=version,
             engine=chosen_engine(engine),
+            verify=verify,
             embedding_column=embedding_column,
             id_column=id_column,
-            rows_per_part=rows_per_part,
+            rows_per_part=rows_per_part or ROWS_PER_PART,
             runner=runner,
             show_progress=False if as_json else None,
         )

@@ -9,6 +9,7 @@ RailsearchError
 ├── IndexFolderError         (also a ValueError) an index folder that is missing, damaged or foreign
 │   ├── IndexLockedError     another writer is changing it
 │   └── IndexRebuiltError    another index was built at the path of an open one
+├── ShardLostError           (also a RuntimeError) a shard of a split index did not answer
 ├── DataFolderError          (also a ValueError) a folder of prepared data that is missing, damaged or foreign
 ├── JobFolderError           (also a ValueError) the folder of a batch job that is damaged, in use or of another job
 ├── StorageError             (also an OSError) a file or folder that cannot be written: a full disk, no permission
@@ -61,6 +62,10 @@ class IndexLockedError(IndexFolderError):
 
 class IndexRebuiltError(IndexFolderError):
     """Another index has since been built at the path of an open one."""
+
+
+class ShardLostError(RailsearchError, RuntimeError):
+    """A shard of a split index did not answer, after all retries; nothing was acknowledged."""
 
 
 class DataFolderError(RailsearchError, ValueError):
