@@ -12,6 +12,7 @@ from rich.console import Console
 from torch import Tensor
 
 from railsearch.cli.batch import check_no_batch, print_report
+from railsearch.cli.opening import open_index
 from railsearch.cli.options import (
     EmbeddingColumn,
     EngineText,
@@ -34,7 +35,6 @@ from railsearch.distributed.batch.job import ROWS_PER_PART
 from railsearch.foundation.errors import InvalidInputError
 from railsearch.foundation.json_values import rows_as_json
 from railsearch.foundation.results import NO_ITEM, Explanation, SearchResult
-from railsearch.index import Index
 from railsearch.text_retriever import TextRetriever
 
 
@@ -141,10 +141,10 @@ def search(
         )
         print_report(report, as_json=as_json)
         return
-    opened = Index.open(index, version=version, engine=chosen_engine(engine), verify=verify)
+    opened = open_index(index, version=version, engine=chosen_engine(engine), verify=verify)
     embeddings: Tensor | npt.NDArray[np.generic]
     if text:
-        embeddings = TextRetriever.load_for(opened, model).encode_queries(text, show_progress=False)
+        embeddings = TextRetriever.load_beside(opened, model).encode_queries(text, show_progress=False)
     else:
         assert queries is not None
         embeddings = read_queries(queries, embedding_column=embedding_column)

@@ -74,6 +74,7 @@ class ShardedIndex:
         workers: Workers | None = None,
         engine: Engine | None = None,
         kernel: str | None = None,
+        verify: str = "full",
     ) -> Self:
         """Open a split index for reading and writing.
 
@@ -86,6 +87,7 @@ class ShardedIndex:
             workers: the processes that hold the shards; by default all shards are in this process.
             engine: as in `Index.open`, for every shard.
             kernel: as in `Index.open`.
+            verify: as in `Index.open`; only without `workers`, which have a setting of their own.
         """
         folder = as_path(path)
         layout = Layout.read(folder)
@@ -97,7 +99,7 @@ class ShardedIndex:
         chosen = Flat(found.manifests[0].scan) if engine is None else engine
         ensure_available(chosen, query_side.similarity.component_dim)
         if workers is None:
-            workers = LocalWorkers(shard_places(folder, layout, engine=engine, kernel=kernel))
+            workers = LocalWorkers(shard_places(folder, layout, engine=engine, kernel=kernel, verify=verify))
         return cls(
             path=folder,
             layout=layout,
@@ -328,10 +330,10 @@ class ShardedIndex:
 
 
 def shard_places(
-    folder: Path, layout: Layout, *, engine: Engine | None = None, kernel: str | None = None
+    folder: Path, layout: Layout, *, engine: Engine | None = None, kernel: str | None = None, verify: str = "full"
 ) -> list[ShardPlace]:
     """Return where every shard is, for the workers that open them."""
     return [
-        ShardPlace(number, folder / shard_name(number), birth, engine, kernel)
+        ShardPlace(number, folder / shard_name(number), birth, engine, kernel, verify)
         for number, birth in enumerate(layout.births)
     ]
