@@ -20,6 +20,7 @@ from railsearch.foundation.errors import (
     ServerError,
     ServerTimeoutError,
     ServerUnreachableError,
+    ShardLostError,
     StorageError,
     TrainingError,
 )
@@ -44,6 +45,7 @@ __all__ = [
     "ServerError",
     "ServerTimeoutError",
     "ServerUnreachableError",
+    "ShardLostError",
     "StorageError",
     "TrainingError",
 ]

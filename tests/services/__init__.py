@@ -1,7 +1,7 @@
 """Tests with real servers.
 
-Ray listens at all interfaces. Its clusters get a token of this run, before Ray is imported anywhere: a token of the user
-is neither needed nor touched.
+Ray listens at all interfaces. Its clusters get a token of this run, before Ray is imported anywhere: a token of the
+user is neither needed nor touched.
 """
 
 import os

@@ -8,14 +8,15 @@ from collections.abc import Iterator
 from importlib.util import find_spec
 from pathlib import Path
 
+import polars as pl
 import pytest
 import torch
-from railsearch.distributed.layout import Layout
-from railsearch.distributed.sharded_index import shard_places
 
 from railsearch import Adaptive, Average, BruteForce, Combined, Index, PerComponent, TwoPass
 from railsearch.distributed import ShardedIndex, shard_index
+from railsearch.distributed.layout import Layout
 from railsearch.distributed.ray_workers import RayWorkers
+from railsearch.distributed.sharded_index import shard_places
 from railsearch.errors import ClusterError, IndexFolderError, InvalidInputError, ShardLostError
 from tests.support.ray_clusters import RayNodes, ray_nodes, wait_until
 from tests.support.served import DIM, make_index
@@ -93,74 +94,73 @@ def test_answers_are_those_of_one_index(both: RayNodes, whole: Index, tmp_path: 
         assert workers_of(index).num_retried == 0
 
 
+class Writer(threading.Thread):
+    """Upserts batches one after the other, each until it is acknowledged."""
+
+    def __init__(self, index: ShardedIndex, batches: torch.Tensor) -> None:
+        super().__init__()
+        self._index = ShardedIndex.open(index.path, workers=index.workers)
+        self._batches = batches
+        self.acknowledged: list[int] = []
+        self.num_refused = 0
+
+    def run(self) -> None:
+        for number, batch in enumerate(self._batches):
+            while True:
+                try:
+                    upsert(self._index, number, batch)
+                except (ShardLostError, IndexFolderError):
+                    self.num_refused += 1
+                    assert self.num_refused < 100
+                    time.sleep(0.2)
+                else:
+                    break
+            self.acknowledged.extend(ids_of(number, len(batch)))
+            time.sleep(0.2)
+
+
 def test_kills_in_the_middle_of_searches(
     both: RayNodes, split: ShardedIndex, whole: Index, capsys: pytest.CaptureFixture[str]
 ) -> None:
     """Kill an actor and then a raylet in 200 searches, while items are written: nothing is wrong, nothing is lost."""
-    num_searches, num_batches, size = 200, 12, 5
-    new = torch.randn(num_batches, size, DIM, generator=torch.Generator().manual_seed(4))
+    batches = torch.randn(12, 5, DIM, generator=torch.Generator().manual_seed(4))
     truth = [[whole.search(QUERIES, 10, strategy) for strategy in EXACT]]
-    table = make_table(size)
-    for number in range(num_batches):  # version v of the split holds v - 1 batches
-        whole.upsert(new[number], ids_of(number, size), metadata=table, show_progress=False)
+    for number, batch in enumerate(batches):  # version v of the split holds v - 1 batches
+        upsert(whole, number, batch)
         truth.append([whole.search(QUERIES, 10, strategy) for strategy in EXACT])
-    acknowledged: list[int] = []
-    refused = {"searches": 0, "writes": 0}
-    done = threading.Event()
-
-    def write() -> None:
-        writer = ShardedIndex.open(split.path, workers=split.workers)
-        for number in range(num_batches):
-            while not done.is_set():
-                try:
-                    writer.upsert(new[number], ids_of(number, size), metadata=table, show_progress=False)
-                except (ShardLostError, IndexFolderError):
-                    refused["writes"] += 1
-                    time.sleep(0.2)
-                else:
-                    acknowledged.extend(ids_of(number, size))
-                    break
-            time.sleep(0.3)
-
-    thread = threading.Thread(target=write)
-    thread.start()
-    victim = both.others()[0]
-    num_wrong = num_right = 0
-    try:
-        while num_right + num_wrong < num_searches:
-            if num_right == 50:
-                os.kill(both.actors(victim)[0], signal.SIGKILL)
-            if num_right == 120:
-                os.kill(both.raylet(victim), signal.SIGKILL)
-            which = num_right % len(EXACT)
-            try:
-                split.refresh()
-                result = split.search(QUERIES, 10, EXACT[which])
-            except (ShardLostError, IndexFolderError):
-                refused["searches"] += 1
-                assert refused["searches"] < 50
-                continue
-            expected = truth[split.version - 1][which]
-            is_same = torch.equal(result.ids, expected.ids) and torch.equal(result.scores, expected.scores)
-            num_right, num_wrong = num_right + is_same, num_wrong + (not is_same)
-        thread.join(120)
-    finally:
-        done.set()
-        thread.join()
-    assert num_wrong == 0
+    workers, victim = workers_of(split), both.others()[0]
+    writer = Writer(split, batches)
+    writer.start()
+    num_right = num_wrong = num_refused = 0
+    while num_right + num_wrong < 200:
+        if num_right == 50:
+            os.kill(both.actors(victim)[0], signal.SIGKILL)
+        if num_right == 120:
+            os.kill(both.raylet(victim), signal.SIGKILL)
+        which = num_right % len(EXACT)
+        try:
+            split.refresh()
+            result = split.search(QUERIES, 10, EXACT[which])
+        except (ShardLostError, IndexFolderError):
+            num_refused += 1
+            assert num_refused < 100
+            continue
+        expected = truth[split.version - 1][which]
+        is_same = torch.equal(result.ids, expected.ids) and torch.equal(result.scores, expected.scores)
+        num_right, num_wrong = num_right + is_same, num_wrong + (not is_same)
+    writer.join()
     split.refresh()
-    assert len(acknowledged) == num_batches * size
-    assert bool((split.find(acknowledged) >= 0).all())
-    workers = workers_of(split)
-    assert workers.num_retried > 0
-    wait_until(lambda: workers.num_away == 0)
-    assert torch.equal(split.search(QUERIES, 10).ids, truth[-1][0].ids)
+    num_lost = int((split.find(writer.acknowledged) < 0).sum())
     with capsys.disabled():
         print(
-            f"\n{num_right} searches right, {num_wrong} wrong, {len(acknowledged)} items acknowledged, 0 lost; "
-            f"{workers.num_retried} calls retried, {workers.num_hedged} asked twice; {refused['searches']} searches and "
-            f"{refused['writes']} writes refused"
+            f"\n{num_right} searches right, {num_wrong} wrong; {len(writer.acknowledged)} items acknowledged, {num_lost} "
+            f"lost; {workers.num_retried} calls retried, {workers.num_hedged} asked twice; {num_refused} searches and "
+            f"{writer.num_refused} writes refused"
         )
+    assert (num_wrong, num_lost, len(writer.acknowledged)) == (0, 0, batches.shape[0] * batches.shape[1])
+    assert workers.num_retried + workers.num_hedged > 0
+    wait_until(lambda: workers.num_away == 0)
+    assert torch.equal(split.search(QUERIES, 10).ids, truth[-1][0].ids)
 
 
 def test_a_shard_without_replicas_is_refused_or_left_out(both: RayNodes, split: ShardedIndex, whole: Index) -> None:
@@ -204,7 +204,6 @@ def ids_of(number: int, size: int) -> list[int]:
     return list(range(1000 + number * size, 1000 + (number + 1) * size))
 
 
-def make_table(size: int) -> object:
-    import polars as pl
-
-    return pl.DataFrame({"title": ["New"] * size, "year": [2020] * size})
+def upsert(index: Index | ShardedIndex, number: int, batch: torch.Tensor) -> None:
+    table = pl.DataFrame({"title": ["New"] * len(batch), "year": [2020] * len(batch)})
+    index.upsert(batch, ids_of(number, len(batch)), metadata=table, show_progress=False)

@@ -9,7 +9,9 @@ from railsearch.distributed.shard import Shard
 from railsearch.foundation.errors import InvalidInputError
 from railsearch.index import Engine
 
-METHODS = frozenset({"compact", "describe", "explain", "find", "ids", "items", "open", "put", "remove", "search"})
+METHODS = frozenset(
+    {"columns", "compact", "describe", "explain", "find", "ids", "items", "open", "put", "remove", "search"}
+)
 """The methods of a shard that a call may name."""
 
 

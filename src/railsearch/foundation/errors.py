@@ -8,6 +8,7 @@ RailsearchError
 │   └── FingerprintError     the model is intact, but it is not the expected one
 ├── IndexFolderError         (also a ValueError) an index folder that is missing, damaged or foreign
 │   └── IndexLockedError     another writer is changing it
+├── ShardLostError           (also a RuntimeError) a shard of a split index did not answer
 ├── DataFolderError          (also a ValueError) a folder of prepared data that is missing, damaged or foreign
 ├── StorageError             (also an OSError) a file or folder that cannot be written: a full disk, no permission
 ├── DownloadError            (also an OSError) a download that failed, or that is not the expected file
@@ -54,6 +55,10 @@ class IndexFolderError(RailsearchError, ValueError):
 
 class IndexLockedError(IndexFolderError):
     """Another writer is changing the index."""
+
+
+class ShardLostError(RailsearchError, RuntimeError):
+    """A shard of a split index did not answer, after all retries; nothing was acknowledged."""
 
 
 class DataFolderError(RailsearchError, ValueError):
