@@ -14,7 +14,7 @@ from railsearch.foundation.inputs import ArrayLike
 from railsearch.index.engines import Engine, Flat
 from railsearch.index.keys import NOT_FOUND, has_keys, to_integers
 from railsearch.index.metadata import KEY, stack, without_keys
-from railsearch.index.segment import Segment
+from railsearch.index.segment import Segment, sort_runs
 from railsearch.kernels import Kernel, KernelName, RowFilter, choose_kernel, use_kernel
 from railsearch.similarity import ItemParts, Similarity
 
@@ -93,7 +93,7 @@ class Corpus:
         rows = torch.arange(len(row_ids), device=row_ids.device) if is_live is None else is_live.nonzero().flatten()
         ids, places = row_ids if is_live is None else row_ids[rows], None
         if bool((ids[1:] < ids[:-1]).any()):
-            ids, order = ids.sort()
+            ids, order = sort_runs(ids)
             rows = rows[order]
             places = torch.zeros_like(row_ids)  # (N,)
             places[rows] = torch.arange(len(rows), device=rows.device)
@@ -215,7 +215,11 @@ class Corpus:
     def find(self, ids: ArrayLike) -> Tensor:
         """Return the integer id of each given id (n,); -1 for those of no live item."""
         integers = to_integers(ids, self.segments, name="ids")  # (n,)
-        return integers.masked_fill(~torch.isin(integers, self.ids.cpu()), NOT_FOUND)
+        ids = self.ids.cpu()
+        if not len(ids):
+            return torch.full_like(integers, NOT_FOUND)
+        found = ids[torch.searchsorted(ids, integers).clamp_max(len(ids) - 1)]  # (n,)
+        return integers.masked_fill(found != integers, NOT_FOUND)
 
     def rows_of(self, ids: Tensor) -> Tensor:
         """Return the rows of those ids that are live, each once; other ids are ignored."""
