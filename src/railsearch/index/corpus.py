@@ -11,6 +11,7 @@ from torch import Tensor
 
 from railsearch.foundation.errors import InvalidInputError
 from railsearch.foundation.inputs import ArrayLike
+from railsearch.foundation.memory import check_memory
 from railsearch.index.engines import Engine, Flat
 from railsearch.index.keys import NOT_FOUND, has_keys, to_integers
 from railsearch.index.metadata import KEY, stack, without_keys
@@ -171,7 +172,13 @@ class Corpus:
                 yield Stretch(begin + first, segment, first, min(first + step, len(segment)))
 
     def prepare_engine(self) -> None:
-        """Open or build all tables of the engine."""
+        """Open or build all tables of the engine; refuse to if they need more memory than there is."""
+        has_components = not self.engine.sees_every_row or self.engine.supports_threshold
+        check_memory(
+            self.engine_bytes() + (self.engine_bytes(by_component=True) if has_components else 0),
+            work=f"the set of tables of {self.engine.key} for {len(self):,} items",
+            remedy="choose an engine with smaller tables",
+        )
         for segment in self.segments:
             segment.prepare(self.engine)
 
@@ -179,9 +186,9 @@ class Corpus:
         """Return the bytes of a list of the n best rows of every segment, with their scores."""
         return sum(min(n, len(segment)) for segment in self.segments) * (8 + self.like.element_size())
 
-    def engine_bytes(self) -> int:
-        """Return the least memory that tables take which the next search by average has to build."""
-        return sum(segment.sum_table_bytes(self.engine) for segment in self.segments)
+    def engine_bytes(self, *, by_component: bool = False) -> int:
+        """Return the least memory of the tables that a search by average, or by component, has to open or build."""
+        return sum(segment.table_bytes(self.engine, by_component=by_component) for segment in self.segments)
 
     @property
     def frame(self) -> "DataFrame | None":

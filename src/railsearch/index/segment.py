@@ -172,12 +172,23 @@ class Segment:
         """Return the table of the sum of each item's components; the first call opens or builds it."""
         return self.tables.get(engine, f"{self.name}.sum", self.sums)
 
-    def sum_table_bytes(self, engine: Engine) -> int:
-        """Return the least memory that the table of sums takes; 0 if it is there, or the engine does not say."""
-        table_bytes = getattr(engine, "table_bytes", None)  # optional, for engines of users
-        if table_bytes is None or self.tables.has(engine, f"{self.name}.sum"):
+    def table_bytes(self, engine: Engine, *, by_component: bool = False) -> int:
+        """Return the least memory of tables that are not open yet: that of the sums, or those of all components.
+
+        An engine that does not say what its tables take counts as 0.
+        """
+        bytes_of = getattr(engine, "table_bytes", None)  # optional, for engines of users
+        if bytes_of is None:
             return 0
-        return int(table_bytes(self.stored_sums))
+        components = self.stored_parts.components
+        waiting = {"sum": self.stored_sums}
+        if by_component:
+            waiting = {f"component-{place}": components[:, place] for place in range(components.shape[1])}
+        return sum(
+            int(bytes_of(vectors))
+            for name, vectors in waiting.items()
+            if not self.tables.has(engine, f"{self.name}.{name}")
+        )
 
     def prepare(self, engine: Engine) -> None:
         """Open or build all tables that searches use."""
