@@ -2,6 +2,7 @@
 
 from railsearch.foundation.errors import (
     AccessDeniedError,
+    ClusterError,
     DataFolderError,
     DownloadError,
     EngineError,
@@ -9,7 +10,9 @@ from railsearch.foundation.errors import (
     IdExistsError,
     IndexFolderError,
     IndexLockedError,
+    IndexRebuiltError,
     InvalidInputError,
+    JobFolderError,
     MissingExtraError,
     ModelFolderError,
     NotEnoughItemsError,
@@ -20,12 +23,14 @@ from railsearch.foundation.errors import (
     ServerError,
     ServerTimeoutError,
     ServerUnreachableError,
+    ShardLostError,
     StorageError,
     TrainingError,
 )
 
 __all__ = [
     "AccessDeniedError",
+    "ClusterError",
     "DataFolderError",
     "DownloadError",
     "EngineError",
@@ -33,7 +38,9 @@ __all__ = [
     "IdExistsError",
     "IndexFolderError",
     "IndexLockedError",
+    "IndexRebuiltError",
     "InvalidInputError",
+    "JobFolderError",
     "MissingExtraError",
     "ModelFolderError",
     "NotEnoughItemsError",
@@ -44,6 +51,7 @@ __all__ = [
     "ServerError",
     "ServerTimeoutError",
     "ServerUnreachableError",
+    "ShardLostError",
     "StorageError",
     "TrainingError",
 ]

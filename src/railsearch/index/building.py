@@ -159,16 +159,16 @@ class SegmentBuilder:
         """
         if isinstance(items, ItemBatch):
             items, ids, metadata = items.items, items.ids, items.metadata  # type: ignore[assignment]
-        if _is_batches(items):
+        if is_batches(items):
             if ids is not None or metadata is not None:
                 raise InvalidInputError(
                     "items come in batches but ids or metadata was given too; put them into the batches."
                 )
-            batches = self._check_batches(items, numbering)  # type: ignore[arg-type]  # _is_batches checked it
+            batches = self._check_batches(items, numbering)  # type: ignore[arg-type]  # is_batches checked it
         else:
             batches = iter([self._checked(ItemBatch(items, ids, metadata), numbering)])
         pieces = self._pieces(batches, rows_per_segment)
-        return (Segment.build(piece.ids, piece.parts, piece.metadata) for piece in _regroup(pieces, rows_per_segment))
+        return (Segment.build(piece.ids, piece.parts, piece.metadata) for piece in regroup(pieces, rows_per_segment))
 
     def _check_batches(self, batches: Iterable[object], numbering: Numbering) -> Iterator["_Checked"]:
         has_ids, first_row = None, 0
@@ -266,13 +266,14 @@ class _Checked:
     metadata: Metadata | None
 
 
-def _is_batches(items: object) -> bool:
+def is_batches(items: object) -> bool:
+    """Return whether items come in batches."""
     if isinstance(items, (Iterator, ItemBatches)):
         return True
     return isinstance(items, (list, tuple)) and bool(items) and isinstance(items[0], ItemBatch)
 
 
-def _regroup(pieces: Iterable[Piece], size: int | None) -> Iterator[Piece]:
+def regroup(pieces: Iterable[Piece], size: int | None) -> Iterator[Piece]:
     """Cut and join pieces so that each has `size` rows, except for the last; without a size, join all into one."""
     waiting: list[Piece] = []
     num_waiting = 0

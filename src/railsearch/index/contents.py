@@ -11,15 +11,14 @@ from railsearch.foundation.inputs import ArrayLike, ArrowTable, check_count
 from railsearch.foundation.progress import counting
 from railsearch.index.building import Items, SegmentBuilder, count_items, one_query, prepare_similarity
 from railsearch.index.changes import Keep, compacted, with_added, without_ids, without_items
-from railsearch.index.corpus import Corpus, Precision
-from railsearch.index.engines import Engine, Flat, ScanPrecision, ensure_available
+from railsearch.index.corpus import Corpus, Precision, vector_dim
+from railsearch.index.engines import Engine, Flat, ScanPrecision, ensure_available, ensure_builds
 from railsearch.index.keys import to_integers
-from railsearch.index.metadata import fit_columns, without_keys
+from railsearch.index.metadata import fit_columns
 from railsearch.index.numbering import Numbering, SeenIds
 from railsearch.index.segment import Segment
 from railsearch.index.storage import Snapshot, Store, Verify
 from railsearch.index.storage.creating import creating, new_index
-from railsearch.index.storage.table_listing import summarise_tables
 from railsearch.index.tuned import TunedStrategy, tuned_for
 from railsearch.kernels import KernelName
 from railsearch.similarity import QueryParts, Similarity, check_similarity, fingerprint
@@ -49,6 +48,7 @@ class Contents:
         self._store = store
         self._snapshot = snapshot
         self._is_pinned = is_pinned
+        self._is_base = False
         self._changing = threading.RLock()
         self._copying = threading.Lock()
         self._public_similarity: Similarity | None = None
@@ -71,7 +71,7 @@ class Contents:
     ) -> "Contents":
         """Build in memory, or in a folder that is complete or missing."""
         check_similarity(similarity)
-        chosen = ensure_available(Flat(scan) if engine is None else engine, similarity.component_dim)
+        chosen = ensure_builds(Flat(scan) if engine is None else engine, similarity.component_dim)
         source = _checked_source(source)
         if path is not None:
             fingerprint(similarity)  # raises if it cannot be saved
@@ -118,8 +118,9 @@ class Contents:
         store = Store(path, verify)
         snapshot = store.read(version)
         wanted = Flat(snapshot.manifest.scan) if engine is None else engine
-        chosen = ensure_available(wanted, snapshot.similarity.component_dim)
-        corpus = Corpus.build(snapshot.similarity, snapshot.segments, chosen, kernel)
+        chosen = ensure_available(wanted, vector_dim(wanted, snapshot.similarity))
+        corpus = Corpus.build(snapshot.similarity, snapshot.segments, chosen, kernel, snapshot.origin)
+        corpus.check_collection()
         return cls._of_version(store, snapshot, corpus, is_pinned=version is not None)
 
     @classmethod
@@ -136,6 +137,11 @@ class Contents:
     def manifest(self) -> object:
         """The manifest of the version that is open, which tells it from all others; None in memory."""
         return None if self._snapshot is None else self._snapshot.manifest
+
+    @property
+    def birth(self) -> str | None:
+        """The random id of the index in the folder: another index at the same path has another one."""
+        return None if self._snapshot is None else self._snapshot.manifest.birth
 
     @property
     def similarity(self) -> Similarity:
@@ -163,36 +169,20 @@ class Contents:
         text = self.tuned.get(tuned_for(k, self.corpus.engine))
         return None if text is None else TunedStrategy.parse(text)
 
-    def reopen(self) -> "Contents":
-        """Open the newest version beside this one, which stays as it is; both share the segments that both have."""
+    def reopen(self, version: int | None = None, *, is_base: bool = False) -> "Contents":
+        """Open a version beside this one, which stays as it is; both share the segments that both have.
+
+        Args:
+            version: the version to open; the newest if omitted.
+            is_base: changes start from this version, even if there are later ones: these are abandoned.
+        """
         if self._store is None:
             raise InvalidInputError("this index is in memory only; it has no folder to open again.")
-        snapshot = self._store.read(known=self._snapshot)
-        corpus = self.corpus.with_segments(snapshot.segments, snapshot.similarity)
-        return self._of_version(self._store, snapshot, corpus, is_pinned=False)
-
-    def describe(self) -> dict[str, int | str | list[str] | None]:
-        """Return a summary by name."""
-        corpus, frame, similarity = self.corpus, without_keys(self.corpus.frame), self.corpus.similarity
-        pairs = f"{similarity.num_query_components} x {similarity.num_item_components} x {similarity.component_dim}"
-        return {
-            "path": None if self.path is None else str(self.path),
-            "version": self.version,
-            "items": len(corpus.ids),
-            "removed": len(corpus) - len(corpus.ids),
-            "segments": len(corpus.segments),
-            "precision": str(corpus.segments[0].dtype).removeprefix("torch."),
-            "bytes": sum(segment.num_bytes for segment in corpus.segments),
-            "kernel": corpus.kernel.name,
-            "engine": corpus.engine.key,
-            "similarity": f"{type(similarity).__name__} {pairs}",
-            "fingerprint": self.models[0] if self.models else None,
-            "ids": "strings" if corpus.has_keys else "integers",
-            "metadata": [] if frame is None else frame.columns,
-            "source": [f"{name}: {value}" for name, value in self.source.items()],
-            "tables": [] if self.path is None else summarise_tables(self.path, {own.name for own in corpus.segments}),
-            "tuned": [f"{wanted}: {strategy}" for wanted, strategy in self.tuned.items()],
-        }
+        snapshot = self._store.read(version, known=self._snapshot)
+        corpus = self.corpus.with_segments(snapshot.segments, snapshot.similarity, snapshot.origin)
+        contents = self._of_version(self._store, snapshot, corpus, is_pinned=version is not None)
+        contents._is_base = is_base
+        return contents
 
     def put(
         self,
@@ -202,8 +192,9 @@ class Contents:
         metadata: ArrowTable | None,
         replaces: bool,
         show_progress: bool | None,
+        numbers: Mapping[str, int] | None = None,
     ) -> None:
-        """Add items; with `replaces`, those that have the same ids are replaced."""
+        """Add items; with `replaces`, those that have the same ids are replaced. For `numbers` see `Numbering`."""
         purpose = "upsert" if replaces else "add"
         with counting(purpose, count_items(items), is_shown=show_progress) as on_rows:
             builder = self._builder(on_rows)
@@ -216,7 +207,7 @@ class Contents:
                     else SeenIds(segments, "use upsert to replace items")
                 )
                 size = builder.rows_per_segment
-                numbering = Numbering(segments, replaces=replaces)
+                numbering = Numbering(segments, replaces=replaces, numbers=numbers)
                 new = builder.build(items, ids, metadata, rows_per_segment=size, numbering=numbering)
                 for segment in new:
                     seen.add(segment)
@@ -260,8 +251,7 @@ class Contents:
 
     def close(self) -> None:
         """Release the version that is open, so that cleanup may remove it."""
-        for segment in self.corpus.segments:
-            segment.tables.close()
+        self.corpus.close_tables()
         if self._snapshot is not None:
             self._snapshot.lock.release()
 
@@ -284,7 +274,7 @@ class Contents:
             self.tuned = {**self.tuned, **tuned}
             self.version += 1
             return
-        with self._store.writing(purpose, self._snapshot) as writer:
+        with self._store.writing(purpose, self._snapshot, is_base=self._is_base) as writer:
             if self._is_pinned and writer.base.version != self.version:
                 raise IndexFolderError(
                     f"version {self.version} was opened but the newest is {writer.base.version}; only that can be "
@@ -310,7 +300,7 @@ class Contents:
         if before is not None and snapshot.manifest == before.manifest:
             snapshot.lock.release()
             return False
-        self.corpus = self.corpus.with_segments(snapshot.segments, snapshot.similarity)
+        self.corpus = self.corpus.with_segments(snapshot.segments, snapshot.similarity, snapshot.origin)
         self.tuned = snapshot.manifest.tuned
         self.version = snapshot.manifest.version
         self._snapshot = snapshot

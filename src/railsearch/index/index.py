@@ -17,6 +17,7 @@ from railsearch.index.engines import Engine, ScanPrecision
 from railsearch.index.filters import Allow, Exclude
 from railsearch.index.storage import Store, Verification, Verify
 from railsearch.index.strategies import Strategy
+from railsearch.index.summary import summarise
 from railsearch.index.tuning import TuningReport
 from railsearch.kernels import KernelName, plain_arithmetic
 from railsearch.similarity import QueryParts, Similarity
@@ -35,8 +36,7 @@ class Index:
     >>> import torch
     >>> from railsearch import DotProduct
     >>> index = Index.build(DotProduct(dim=2), torch.tensor([[1.0, 0.0], [0.0, 1.0]]), ids=[10, 20])
-    >>> scores, ids = index.search(torch.tensor([[0.2, 0.9]]), k=1)
-    >>> ids.tolist()
+    >>> index.search(torch.tensor([[0.2, 0.9]]), k=1).ids.tolist()
     [[20]]
     >>> shop = Index.build(DotProduct(dim=2), torch.eye(2), ids=["sku-1", "sku-2"])
     >>> shop.search(torch.tensor([[0.2, 0.9]]), k=2, exclude=[["sku-1"]], pad=True).keys
@@ -180,7 +180,7 @@ class Index:
 
     def describe(self) -> dict[str, int | str | list[str] | None]:
         """Return a summary of this index by name: its path, version, counts, similarity, metadata and settings."""
-        return self.contents.describe()
+        return summarise(self.contents)
 
     def __len__(self) -> int:
         return len(self._corpus.ids)

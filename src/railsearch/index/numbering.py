@@ -1,6 +1,6 @@
 """Integer ids for new items: their own, the next free ones, or one for each string id."""
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
 import torch
@@ -23,9 +23,20 @@ class Numbered:
 class Numbering:
     """The ids of one build, addition or replacement, batch by batch."""
 
-    def __init__(self, segments: Sequence[Segment] = (), *, replaces: bool = False) -> None:
-        """Store the items that exist, and whether new ones may replace them."""
+    def __init__(
+        self,
+        segments: Sequence[Segment] = (),
+        *,
+        replaces: bool = False,
+        numbers: Mapping[str, int] | None = None,
+    ) -> None:
+        """Store the items that exist, and whether new ones may replace them.
+
+        With `numbers`, they are the integers of new string ids: an index that is split over several folders numbers
+        its items across all of them.
+        """
         self._segments = segments
+        self._numbers = numbers
         self._replaces = replaces
         self._next = 1 + max((int(segment.ids[-1]) for segment in segments if len(segment)), default=-1)
         self._has_keys = has_keys(segments) if segments else None  # of a new index, the first batch decides
@@ -70,7 +81,11 @@ class Numbering:
                 f"id {first!r:.80} is already in the index ({int((~is_new).sum())} of the given ids are); use upsert "
                 "to replace items."
             )
-        ids[is_new] = self._take(int(is_new.sum()))
+        if self._numbers is None:
+            ids[is_new] = self._take(int(is_new.sum()))
+        else:
+            new = [self._numbers[keys[row]] for row in is_new.nonzero().flatten().tolist()]
+            ids[is_new] = torch.tensor(new, dtype=torch.int64)
         return ids
 
     def _take(self, count: int) -> Tensor:

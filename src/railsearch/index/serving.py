@@ -29,6 +29,14 @@ def reopen(index: Index) -> Index:
     return Index(contents=index.contents.reopen())
 
 
+def open_version(index: Index, version: int, *, is_base: bool = False) -> Index:
+    """Return a version of an index folder as another index, as `reopen` does.
+
+    With `is_base`, changes to it start from this version, even if there are later ones: these are abandoned.
+    """
+    return Index(contents=index.contents.reopen(version, is_base=is_base))
+
+
 def is_same_version(one: Index, other: Index) -> bool:
     """Return whether two indexes of one folder have the same version open."""
     return one is other or (one.contents.manifest is not None and one.contents.manifest == other.contents.manifest)

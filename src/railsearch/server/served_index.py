@@ -9,7 +9,7 @@ from pathlib import Path
 from railsearch.foundation.errors import IndexFolderError, InvalidInputError
 from railsearch.foundation.safe_files import read_inside
 from railsearch.index import Engine, Index
-from railsearch.index.serving import is_same_version, metadata_schema, reopen, warm_up
+from railsearch.index.serving import is_same_version, reopen, warm_up
 from railsearch.index.storage.manifest import Manifest
 from railsearch.index.storage.places import current_version, manifest_file
 from railsearch.server.encoding import QueryModel
@@ -57,20 +57,10 @@ class ServedIndex:
             self._replace(self._opened())
 
     @property
-    def is_open(self) -> bool:
-        """Whether there is a version to search."""
-        return self._index is not None
-
-    @property
     def current(self) -> Index:
         """The version that is searched now."""
         assert self._index is not None
         return self._index
-
-    @property
-    def columns(self) -> list[str]:
-        """The names of the metadata columns."""
-        return list(metadata_schema(self.current))
 
     def refresh(self) -> bool:
         """Serve the newest version of the folder; return True if it differs from the one before.
@@ -105,7 +95,7 @@ class ServedIndex:
             return writer
 
     def change_beside(self, work: Callable[[Index], None]) -> Index:
-        """Do the same with long work, during which other changes and refreshes go on."""
+        """Do the same with long work: refreshes go on, and other changes too unless the work locks the folder."""
         writer = reopen(self.current)
         work(writer)
         with self._changing:

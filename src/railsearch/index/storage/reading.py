@@ -7,11 +7,18 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from railsearch.folders.similarity_folder import load_similarity
-from railsearch.foundation.errors import FingerprintError, IndexFolderError, ModelFolderError, RailsearchError
+from railsearch.foundation.errors import (
+    FingerprintError,
+    IndexFolderError,
+    IndexRebuiltError,
+    ModelFolderError,
+    RailsearchError,
+)
 from railsearch.foundation.files import FileEntry
 from railsearch.foundation.inputs import is_finite
 from railsearch.foundation.safe_files import describe_inside, size_inside
 from railsearch.index.building import one_item, prepare_similarity
+from railsearch.index.engines import Origin
 from railsearch.index.segment import Segment
 from railsearch.index.storage.lazy_segments import open_lazily
 from railsearch.index.storage.lock import ReaderLock
@@ -33,6 +40,11 @@ class Snapshot:
     """A copy for scoring, as `prepare_similarity` returns it."""
     segments: tuple[Segment, ...]
     lock: ReaderLock
+
+    @property
+    def origin(self) -> Origin:
+        """The index and the version that the items come from."""
+        return Origin(self.manifest.birth, self.manifest.version, self.manifest.fingerprint)
 
 
 def open_version(
@@ -84,7 +96,7 @@ def open_version(
 def check_same_index(folder: Path, found: Manifest, known: Manifest) -> None:
     """Refuse a version of another index that has since been built at the path of the open one."""
     if found.birth != known.birth or found.fingerprint != known.fingerprint:
-        raise IndexFolderError(
+        raise IndexRebuiltError(
             f"{folder} was rebuilt: index {known.birth} is open but index {found.birth} is now at this path; "
             "open it again with Index.open."
         )

@@ -25,13 +25,23 @@ class Writer:
     """A writer that stores segments as they arrive and turns them into one version with a commit."""
 
     def __init__(
-        self, folder: Path, base: Manifest, segments: tuple[Segment, ...], check_place: Callable[[], None]
+        self,
+        folder: Path,
+        base: Manifest,
+        segments: tuple[Segment, ...],
+        check_place: Callable[[], None],
+        *,
+        after: int = 0,
     ) -> None:
-        """Store the version to build upon, and a function that raises if the folder was replaced by another."""
+        """Store the version to build upon, and a function that raises if the folder was replaced by another.
+
+        The new version is numbered after the version `after`, the newest in the folder.
+        """
         self._folder = folder
         self._files: dict[str, FileEntry] = {}
         self._entries = {entry.name: entry for entry in base.segments}
         self._check_place = check_place
+        self._version = after + 1
         self.base = base
         self.segments = segments
 
@@ -71,7 +81,7 @@ class Writer:
 
     def _manifest(self, segments: list[Segment], tuned: Mapping[str, str] | None) -> Manifest:
         """Write which rows are removed, and return the manifest of the next version."""
-        base, version = self.base, self.base.version + 1
+        base, version = self.base, self._version
         before = {segment.name: segment for segment in self.segments}
         entries = []
         for segment in segments:
