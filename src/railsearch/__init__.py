@@ -1,9 +1,9 @@
 """railsearch: retrieval with learned similarities, with a certificate of how good each answer is.
 
 The names here are enough for most programs. The rest is in `railsearch.errors`, `railsearch.recipes` (settings of
-models and training), `railsearch.data`, `railsearch.encoders`, `railsearch.models`, `railsearch.similarity` (the
-contract of a similarity), `railsearch.baselines`, `railsearch.evaluation`, `railsearch.benchmark`, `railsearch.client`
-(searches over HTTP) and `railsearch.testing`.
+models and training), `railsearch.data`, `railsearch.encoders`, `railsearch.engines` (FAISS, Milvus and PostgreSQL as
+first stages), `railsearch.models`, `railsearch.similarity` (the contract of a similarity), `railsearch.baselines`,
+`railsearch.evaluation`, `railsearch.benchmark`, `railsearch.client` (searches over HTTP) and `railsearch.testing`.
 """
 
 import importlib
@@ -16,6 +16,7 @@ if TYPE_CHECKING:
         client,
         data,
         encoders,
+        engines,
         errors,
         evaluation,
         models,
@@ -76,6 +77,7 @@ __all__ = [
     "compare",
     "data",
     "encoders",
+    "engines",
     "errors",
     "evaluate",
     "evaluation",

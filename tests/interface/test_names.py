@@ -18,6 +18,7 @@ MODULES = [
     "client",
     "data",
     "encoders",
+    "engines",
     "errors",
     "evaluation",
     "recipes",

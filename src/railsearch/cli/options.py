@@ -43,8 +43,8 @@ EngineText = Annotated[
     str | None,
     typer.Option(
         "--engine",
-        help="Engine that finds candidates by dot product, such as Faiss(hnsw) or Faiss(ivf, effort=32); "
-        "by default Flat, a plain scan.",
+        help="Engine that finds candidates by dot product, such as Faiss(hnsw), Faiss(ivf, effort=32), "
+        "Milvus(http://127.0.0.1:19530, movies) or Postgres(movies); by default Flat, a plain scan.",
         show_default=False,
     ),
 ]

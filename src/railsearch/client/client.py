@@ -214,7 +214,8 @@ def _address(url: str, api_key: str | None, timeout: float) -> _Address:
     try:
         parts = urlsplit(url)
         is_usable = parts.scheme in {"http", "https"} and bool(parts.hostname) and (parts.port or 1) > 0
-    except (ValueError, TypeError, AttributeError):
+        is_usable = is_usable and url.isprintable() and bool((parts.hostname or "").encode("idna"))
+    except (ValueError, TypeError, AttributeError):  # UnicodeError is a ValueError
         raise InvalidInputError("url is not an address; give one such as 'http://127.0.0.1:8080'.") from None
     if "@" in parts.netloc:
         raise InvalidInputError("url contains a user or password; give the key of the server as api_key.")

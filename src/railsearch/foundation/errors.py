@@ -15,6 +15,7 @@ RailsearchError
 ├── StorageError             (also an OSError) a file or folder that cannot be written: a full disk, no permission
 ├── DownloadError            (also an OSError) a download that failed, or that is not the expected file
 ├── MissingExtraError        (also an ImportError) an optional dependency that is not installed
+├── NotEnoughMemoryError     (also a MemoryError) work that needs more memory than there is, refused before it starts
 ├── EngineError              (also a RuntimeError) a first-stage engine that failed or broke its contract
 ├── TrainingError            (also a RuntimeError) training went wrong; the best weights so far were kept
 ├── ClusterError             (also a RuntimeError) a cluster of workers that cannot be reached or used
@@ -88,6 +89,10 @@ class DownloadError(RailsearchError, OSError):
 
 class MissingExtraError(RailsearchError, ImportError):
     """An optional dependency that is not installed."""
+
+
+class NotEnoughMemoryError(RailsearchError, MemoryError):
+    """Work that needs more memory than there is; nothing was computed or changed."""
 
 
 class EngineError(RailsearchError, RuntimeError):

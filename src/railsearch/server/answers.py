@@ -2,6 +2,7 @@
 
 import math
 from collections.abc import Sequence
+from dataclasses import asdict
 from typing import TYPE_CHECKING
 
 import torch
@@ -131,9 +132,7 @@ def _common(name: str, index: Index, outcome: Outcome) -> dict[str, object]:
     return {
         "index": describe_version(name, index),
         "strategy": outcome.strategy,
-        "expected_recall": None
-        if measured is None
-        else {"recall": measured.recall, "confidence": measured.confidence, "version": measured.version},
+        "expected_recall": None if measured is None else asdict(measured),
         "milliseconds": {
             "queue": round(1000 * outcome.queue_seconds, 3),
             "search": round(1000 * outcome.search_seconds, 3),

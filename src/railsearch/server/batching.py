@@ -239,14 +239,14 @@ class SearchQueue:
         outcomes, first = [], 0
         for pending, own, given in zip(batch, encoded, excluded, strict=True):
             rows = slice(first, first + pending.num_queries)
-            is_measured = tuned is not None and tuned.strategy == strategy and given is None and question.allow is None
+            is_filtered = given is not None or question.allow is not None
             outcomes.append(
                 Outcome(
                     result=_rows_of(result, rows),
                     index=index,
                     encoded=own,
                     strategy=format_strategy(strategy),
-                    expected_recall=tuned.expected_recall if tuned is not None and is_measured else None,
+                    expected_recall=None if tuned is None else tuned.recall_of(strategy, is_filtered=is_filtered),
                     queue_seconds=started - pending.arrived,
                     search_seconds=seconds,
                 )

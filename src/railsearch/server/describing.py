@@ -1,7 +1,9 @@
 """The description of an index: what it holds, what it takes, and what a request may ask for."""
 
 import re
+from dataclasses import asdict
 
+from railsearch.index import Index
 from railsearch.index.serving import metadata_schema, tuned_strategies
 from railsearch.index.strategy_text import usages
 from railsearch.server.encoding import INPUTS
@@ -32,7 +34,7 @@ def describe_index(served: ServedIndex, settings: ServerSettings) -> dict[str, o
         "ids": facts["ids"],
         "metadata": [{"name": name, "type": str(kind)} for name, kind in metadata_schema(index).items()],
         "tables": facts["tables"],
-        "tuned": _tuned(served),
+        "tuned": _tuned(index),
         "query_shape": list(similarity.query_shape),
         "item_shape": list(similarity.item_shape),
         "accepts": [name for name in INPUTS if name in accepted],
@@ -44,9 +46,9 @@ def describe_index(served: ServedIndex, settings: ServerSettings) -> dict[str, o
     }
 
 
-def _tuned(served: ServedIndex) -> list[dict[str, object]]:
+def _tuned(index: Index) -> list[dict[str, object]]:
     described = []
-    for name, chosen in tuned_strategies(served.current).items():
+    for name, chosen in tuned_strategies(index).items():
         found = TUNED_FOR.fullmatch(name)
         measured = chosen.expected_recall
         described.append(
@@ -54,9 +56,7 @@ def _tuned(served: ServedIndex) -> list[dict[str, object]]:
                 "k": None if found is None else int(found["k"]),
                 "engine": None if found is None else found["engine"],
                 "strategy": str(chosen).partition(";")[0],
-                "expected_recall": None
-                if measured is None
-                else {"recall": measured.recall, "confidence": measured.confidence, "version": measured.version},
+                "expected_recall": None if measured is None else asdict(measured),
             }
         )
     return described

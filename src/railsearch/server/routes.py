@@ -7,7 +7,7 @@ import time
 import railsearch
 from railsearch.foundation.errors import InvalidInputError
 from railsearch.index import parse_strategy
-from railsearch.index.serving import describe_items, find_text
+from railsearch.index.serving import describe_items, find_text, metadata_schema
 from railsearch.server.answers import (
     answer_json,
     answer_tensors,
@@ -45,7 +45,7 @@ async def search(service: Service, request: Request, name: str) -> Answer:
         kind, values = body.chosen(service.limits)
         body.check(service.limits, len(values))
         if body.fields is not None:
-            checked_columns(body.fields, served.columns)
+            checked_columns(body.fields, list(metadata_schema(served.current)))
         checked: object = encode(served.current, None, kind, values).queries if kind == "embeddings" else values
         return body, kind, checked, len(values)
 
@@ -125,7 +125,7 @@ async def explain(service: Service, request: Request, name: str) -> Answer:
         encoded = encode(index, served.model, kind, values)
         user = None if encoded.user_ids is None else int(encoded.user_ids[0])
         explained = [index.explain(encoded.queries[0], item, user_id=user) for item in body.item_ids]
-        columns = checked_columns(body.fields, served.columns)
+        columns = checked_columns(body.fields, list(metadata_schema(index)))
         frame = describe_items(index, body.item_ids)
         rows = item_json(frame, is_text=body.ids == "string", columns=columns)
         entries = [

@@ -9,7 +9,7 @@ from pathlib import Path
 from railsearch.foundation.errors import IndexFolderError, InvalidInputError
 from railsearch.foundation.safe_files import read_inside
 from railsearch.index import Engine, Index
-from railsearch.index.serving import is_same_version, metadata_schema, reopen, warm_up
+from railsearch.index.serving import is_same_version, reopen, warm_up
 from railsearch.index.storage.manifest import Manifest
 from railsearch.index.storage.places import current_version, manifest_file
 from railsearch.server.encoding import QueryModel
@@ -61,11 +61,6 @@ class ServedIndex:
         """The version that is searched now."""
         assert self._index is not None
         return self._index
-
-    @property
-    def columns(self) -> list[str]:
-        """The names of the metadata columns."""
-        return list(metadata_schema(self.current))
 
     def refresh(self) -> bool:
         """Serve the newest version of the folder; return True if it differs from the one before.

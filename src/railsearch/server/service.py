@@ -16,7 +16,7 @@ from railsearch.foundation.errors import FingerprintError, InvalidInputError
 from railsearch.index import Engine
 from railsearch.server.batching import SearchQueue
 from railsearch.server.encoding import QueryModel
-from railsearch.server.hosts import Hosts
+from railsearch.server.hosts import Hosts, check_origin
 from railsearch.server.jobs import Jobs
 from railsearch.server.keys import Keys
 from railsearch.server.limits import Limits
@@ -65,6 +65,8 @@ class Service:
         self.settings = settings
         self.limits = settings.limits
         self.hosts = Hosts(settings.allowed_hosts)
+        for origin in settings.cors_origins:
+            check_origin(origin)
         self.metrics = Metrics()
         self.queue = SearchQueue(self.limits, self.metrics)
         self.indexes: dict[str, ServedIndex] = {}

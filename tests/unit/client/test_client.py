@@ -158,8 +158,12 @@ def test_the_key_is_sent_and_never_shown(kind: Kind, monkeypatch: pytest.MonkeyP
 
 
 @pytest.mark.parametrize(
-    "url", ["", "movies", "ftp://server", "http://", "http://a:b@server", "http://server?k=1", "http://server:99999", 3]
-)
+    "url",
+    [
+        "", "movies", "ftp://server", "http://", "http://a:b@server", "http://server?k=1", "http://server:99999", 3,
+        "http://a..b", f"http://{'a' * 64}.example", "http://server\x00", "http://server/\x7f",
+    ],
+)  # fmt: skip
 def test_a_wrong_address_is_refused(kind: Kind, url: str) -> None:
     with pytest.raises(InvalidInputError, match="url") as caught:
         kind(url)
