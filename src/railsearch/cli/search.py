@@ -31,10 +31,10 @@ from railsearch.cli.terminal import make_console, make_frame_table, print_json, 
 from railsearch.data import read_queries
 from railsearch.distributed.batch import search_file
 from railsearch.distributed.batch.job import ROWS_PER_PART
+from railsearch.distributed.opening import open_index
 from railsearch.foundation.errors import InvalidInputError
 from railsearch.foundation.json_values import rows_as_json
 from railsearch.foundation.results import NO_ITEM, Explanation, SearchResult
-from railsearch.index import Index
 from railsearch.text_retriever import TextRetriever
 
 
@@ -141,10 +141,10 @@ def search(
         )
         print_report(report, as_json=as_json)
         return
-    opened = Index.open(index, version=version, engine=chosen_engine(engine), verify=verify)
+    opened = open_index(index, version=version, engine=chosen_engine(engine), verify=verify)
     embeddings: Tensor | npt.NDArray[np.generic]
     if text:
-        embeddings = TextRetriever.load_for(opened, model).encode_queries(text, show_progress=False)
+        embeddings = TextRetriever.load_beside(opened, model).encode_queries(text, show_progress=False)
     else:
         assert queries is not None
         embeddings = read_queries(queries, embedding_column=embedding_column)
