@@ -53,7 +53,7 @@ def num_blocks(tensors: Mapping[str, Tensor], block_bytes: int) -> int:
 
 def first_bytes(data: Tensor, tensor: Tensor) -> int:
     """Return the place of a tensor, which may be empty, that is a view of the bytes (n,) of a file."""
-    return tensor.storage_offset() * tensor.element_size() - data.storage_offset()
+    return int(tensor.storage_offset() * tensor.element_size() - data.storage_offset())
 
 
 class SegmentFile:
