@@ -46,6 +46,7 @@ def test_flags_that_do_not_fit(tmp_path: Path) -> None:
             "--ray is for batch jobs, .* add --output",
         ),
         (("search", "index", "--queries", "a.npy", "--id-column", "a"), "--id-column is for batch jobs"),
+        (("search", "index", "--queries", "a.npy", "--rows-per-part", 9), "--rows-per-part is for batch jobs"),
         (("search", "index", "--queries", "a.npy", "--ray-address", "auto"), "--ray-address needs --ray"),
         (("recommend", "model", "--all-users", "--output", tmp_path), "--all-users needs --data and --output"),
         (("recommend", "model", "--history", "1", "--output", tmp_path), "--output is for .* add --all-users"),

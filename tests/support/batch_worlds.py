@@ -1,9 +1,11 @@
 """Small inputs for batch jobs, and runners that stop in the middle."""
 
 import os
+import signal
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import ClassVar
 
 import numpy as np
 import polars as pl
@@ -11,6 +13,7 @@ import polars as pl
 from railsearch import Index, MixtureOfLogits
 from railsearch.distributed.batch import LocalRunner
 from railsearch.distributed.batch.job import PartTask
+from railsearch.errors import InvalidInputError
 
 DIM = 8
 NUM_ITEMS = 60
@@ -65,3 +68,34 @@ def read_parts(folder: Path) -> pl.DataFrame:
 def contents(folder: Path) -> dict[str, bytes]:
     """Return the bytes of all parts, by name."""
     return {file.name: file.read_bytes() for file in folder.glob("part-*.parquet")}
+
+
+@dataclass(frozen=True)
+class FragileJob:
+    """A job whose part 1 goes wrong: its worker is killed, or it refuses its input, as often as it is told."""
+
+    kind: ClassVar[str] = "fragile"
+    notes: Path
+    num_failures: int
+    is_killed: bool = True
+    num_parts: int = 6
+
+    def stated(self) -> dict[str, str | int | bool | None]:
+        return {"num_parts": self.num_parts}
+
+    def places(self) -> dict[str, str]:
+        return {"notes": str(self.notes)}
+
+    def open(self) -> Callable[[int], pl.DataFrame]:
+        (self.notes / f"opened-{os.getpid()}").touch()
+
+        def compute(part: int) -> pl.DataFrame:
+            num_before = len(list(self.notes.glob("failed-*")))
+            if part == 1 and num_before < self.num_failures:
+                (self.notes / f"failed-{num_before}").touch()
+                if self.is_killed:
+                    os.kill(os.getpid(), signal.SIGKILL)
+                raise InvalidInputError("part 1 has a wrong value; repair it.")
+            return pl.DataFrame({"part": [part]})
+
+        return compute

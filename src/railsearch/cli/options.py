@@ -43,8 +43,8 @@ EngineText = Annotated[
     str | None,
     typer.Option(
         "--engine",
-        help="Engine that finds candidates by dot product, such as Faiss(hnsw) or Faiss(ivf, effort=32); "
-        "by default Flat, a plain scan.",
+        help="Engine that finds candidates by dot product, such as Faiss(hnsw), Faiss(ivf, effort=32), "
+        "Milvus(http://127.0.0.1:19530, movies) or Postgres(movies); by default Flat, a plain scan.",
         show_default=False,
     ),
 ]
@@ -66,7 +66,13 @@ OutputFolder = Annotated[
     ),
 ]
 RowsPerPart = Annotated[
-    int, typer.Option("--rows-per-part", help="Rows of the input in one part; memory holds one part.", min=1)
+    int | None,
+    typer.Option(
+        "--rows-per-part",
+        help="Rows of the input in one part; memory holds one part. By default 8192.",
+        min=1,
+        show_default=False,
+    ),
 ]
 OnRay = Annotated[bool, typer.Option("--ray", help="Compute the parts on Ray, in parallel.")]
 RayAddress = Annotated[

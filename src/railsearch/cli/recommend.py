@@ -77,7 +77,7 @@ def recommend(
     strategy: StrategyText = None,
     engine: EngineText = None,
     output: OutputFolder = None,
-    rows_per_part: RowsPerPart = ROWS_PER_PART,
+    rows_per_part: RowsPerPart = None,
     on_ray: OnRay = False,
     ray_address: RayAddress = None,
     as_json: Json = False,
@@ -111,13 +111,14 @@ def recommend(
             strategy=chosen,
             allow=allow,
             engine=with_engine,
-            users_per_part=rows_per_part,
+            users_per_part=rows_per_part or ROWS_PER_PART,
             runner=runner,
             show_progress=False if as_json else None,
         )
         print_report(report, as_json=as_json)
         return
-    check_no_batch(("--ray", runner), ("--output", output), remedy="add --all-users")
+    flags = (("--ray", runner), ("--output", output), ("--rows-per-part", rows_per_part))
+    check_no_batch(*flags, remedy="add --all-users")
     recommender = Recommender.load(model, interactions=None if data is None else read_prepared(data))
     if index is not None:
         recommender.open_index(index, engine=with_engine)

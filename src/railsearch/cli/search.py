@@ -12,6 +12,7 @@ from rich.console import Console
 from torch import Tensor
 
 from railsearch.cli.batch import check_no_batch, print_report
+from railsearch.cli.opening import open_index
 from railsearch.cli.options import (
     EmbeddingColumn,
     EngineText,
@@ -34,7 +35,6 @@ from railsearch.distributed.batch.job import ROWS_PER_PART
 from railsearch.foundation.errors import InvalidInputError
 from railsearch.foundation.json_values import rows_as_json
 from railsearch.foundation.results import NO_ITEM, Explanation, SearchResult
-from railsearch.index import Index
 from railsearch.text_retriever import TextRetriever
 
 
@@ -95,7 +95,7 @@ def search(
             show_default=False,
         ),
     ] = None,
-    rows_per_part: RowsPerPart = ROWS_PER_PART,
+    rows_per_part: RowsPerPart = None,
     on_ray: OnRay = False,
     ray_address: RayAddress = None,
     as_json: Json = False,
@@ -118,7 +118,7 @@ def search(
     chosen = chosen_strategy(strategy)
     runner = chosen_runner(on_ray=on_ray, address=ray_address)
     if output is None:
-        check_no_batch(("--ray", runner), ("--id-column", id_column))
+        check_no_batch(("--ray", runner), ("--id-column", id_column), ("--rows-per-part", rows_per_part))
     else:
         if queries is None or row or explain:
             raise InvalidInputError("--output takes all of --queries; omit --text, --row and --explain.")
@@ -132,18 +132,19 @@ def search(
             pad=pad,
             version=version,
             engine=chosen_engine(engine),
+            verify=verify,
             embedding_column=embedding_column,
             id_column=id_column,
-            rows_per_part=rows_per_part,
+            rows_per_part=rows_per_part or ROWS_PER_PART,
             runner=runner,
             show_progress=False if as_json else None,
         )
         print_report(report, as_json=as_json)
         return
-    opened = Index.open(index, version=version, engine=chosen_engine(engine), verify=verify)
+    opened = open_index(index, version=version, engine=chosen_engine(engine), verify=verify)
     embeddings: Tensor | npt.NDArray[np.generic]
     if text:
-        embeddings = TextRetriever.load_for(opened, model).encode_queries(text, show_progress=False)
+        embeddings = TextRetriever.load_beside(opened, model).encode_queries(text, show_progress=False)
     else:
         assert queries is not None
         embeddings = read_queries(queries, embedding_column=embedding_column)

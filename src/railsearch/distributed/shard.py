@@ -1,8 +1,9 @@
 """One shard in one process: the versions of its index folder that requests name, and the calls on them."""
 
+import dataclasses
 import threading
 from collections import OrderedDict
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -12,12 +13,13 @@ from torch import Tensor
 
 from railsearch.foundation.errors import IndexFolderError
 from railsearch.foundation.inputs import ArrayLike
-from railsearch.foundation.results import Explanation, ItemBatch
+from railsearch.foundation.results import NO_ITEM, Explanation, ItemBatch
 from railsearch.index import Allow, Engine, Exclude, Index, Strategy, searching
 from railsearch.index.building import check_parts
+from railsearch.index.corpus import Corpus
 from railsearch.index.filters import make_filter
 from railsearch.index.serving import open_version
-from railsearch.kernels import plain_arithmetic
+from railsearch.kernels import NO_ROW, RowFilter, plain_arithmetic
 from railsearch.similarity import QueryParts
 
 if TYPE_CHECKING:
@@ -36,6 +38,10 @@ class ShardAnswer:
     ceiling: Tensor  # (B,) float32
     num_scored: Tensor  # (B,) int64
 
+    def without_ceiling(self) -> "ShardAnswer":
+        """Return the same items, if another answer bounds those that were not scored."""
+        return dataclasses.replace(self, ceiling=torch.full_like(self.ceiling, -torch.inf))
+
 
 @dataclass(frozen=True, slots=True)
 class ShardState:
@@ -50,12 +56,21 @@ class ShardState:
 class Shard:
     """One shard of a split index. Every request names the version that it means, so replicas never mix versions."""
 
-    def __init__(self, folder: Path, *, birth: str, engine: Engine | None = None, kernel: str | None = None) -> None:
+    def __init__(
+        self,
+        folder: Path,
+        *,
+        birth: str,
+        engine: Engine | None = None,
+        kernel: str | None = None,
+        verify: str = "full",
+    ) -> None:
         """Store where the shard is, and the id of the index that must be there."""
         self._folder = folder
         self._birth = birth
         self._engine = engine
         self._kernel = kernel
+        self._verify = verify
         self._opened: OrderedDict[int, Index] = OrderedDict()
         self._opening = threading.Lock()
 
@@ -79,6 +94,14 @@ class Shard:
         """Return the metadata of integer ids (n,) of items that are here, string ids among its columns."""
         return searching.metadata_of(self._at(version).contents.corpus, ids)
 
+    def columns(self, version: int, names: Sequence[str]) -> "DataFrame":
+        """Return the named columns of the metadata, in the order of `ids`; all of them if it has none of those."""
+        corpus = self._at(version).contents.corpus
+        frame = corpus.frame
+        assert frame is not None
+        known = [name for name in frame.columns if name in set(names)]
+        return frame.select(known or frame.columns)[corpus.rows.cpu().numpy()]
+
     def explain(self, version: int, query: ArrayLike, item_id: int | str, user_id: int | None) -> Explanation:
         """Return the component scores and gate weights behind the score of an item that is here."""
         return self._at(version).explain(query, item_id, user_id=user_id)
@@ -95,6 +118,7 @@ class Shard:
         exclude: Exclude = None,
         allow: Allow = None,
         floor: Tensor | None = None,
+        seen: Tensor | None = None,
     ) -> ShardAnswer:
         """Find the k best items of each query, or as many as there are.
 
@@ -108,6 +132,7 @@ class Shard:
             allow: as in `Index.search`; a mask has one value for each of `ids`.
             floor: scores (B,) that k items of all shards reach: items below them need not be found. Only for a
                 `FloorStrategy`.
+            seen: integer ids (B, n) of items that were returned before, or -1: they are not scored again.
         """
         contents = self._at(version).contents
         corpus = contents.corpus
@@ -117,6 +142,10 @@ class Shard:
         own_k = min(k, len(corpus.ids))
         if own_k == 0 or len(parts) == 0:
             return _empty_answer(components)
+        if seen is not None:
+            row_filter = (RowFilter.nothing(device=corpus.like.device) if row_filter is None else row_filter).plus(
+                _rows_of(corpus, seen)
+            )
         found = searching.find(corpus, parts, own_k, strategy, row_filter, floor=floor)
         return ShardAnswer(
             ids=searching.found_ids(corpus, found),
@@ -182,7 +211,7 @@ class Shard:
     def _open(self, version: int) -> Index:
         if self._opened:
             return open_version(next(reversed(self._opened.values())), version)
-        index = Index.open(self._folder, version=version, engine=self._engine, kernel=self._kernel)
+        index = Index.open(self._folder, version=version, engine=self._engine, kernel=self._kernel, verify=self._verify)
         if index.contents.birth != self._birth:
             raise IndexFolderError(
                 f"{self._folder} holds index {index.contents.birth} but {self._birth} belongs to this split; restore "
@@ -195,6 +224,11 @@ def _state(index: Index) -> ShardState:
     segments = index.contents.corpus.segments
     largest = max((int(segment.ids[-1]) for segment in segments if len(segment)), default=-1)
     return ShardState(index.version, len(index), largest)
+
+
+def _rows_of(corpus: Corpus, ids: Tensor) -> Tensor:
+    """Return the rows (B, n) of ids (B, n) that are here; -1 for -1."""
+    return corpus.rows[torch.searchsorted(corpus.ids, ids.clamp_min(0))].masked_fill(ids == NO_ITEM, NO_ROW)
 
 
 def _empty_answer(components: Tensor) -> ShardAnswer:

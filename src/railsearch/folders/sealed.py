@@ -43,12 +43,12 @@ class FolderFormat:
 
     def write(self, folder: Path, content: Mapping[str, object]) -> None:
         """Write the config; all other files must be in the folder already."""
-        entries = describe_files(folder, self.files)
-        (folder / self.config_file).write_text(self.seal(content, entries))
+        (folder / self.config_file).write_text(self.encode(folder, content))
 
-    def seal(self, content: Mapping[str, object], entries: Mapping[str, FileEntry] | None = None) -> str:
-        """Return the text of a config, for a folder that is not written at once."""
-        files = {name: {"size": entry.size, "checksum": entry.checksum} for name, entry in (entries or {}).items()}
+    def encode(self, folder: Path, content: Mapping[str, object]) -> str:
+        """Return the text of the config; all other files must be in the folder already."""
+        entries = describe_files(folder, self.files)
+        files = {name: {"size": entry.size, "checksum": entry.checksum} for name, entry in entries.items()}
         config = {"format": self.name, "format_version": self.version, "files": files, **content}
         config["checksum"] = _checksum(config)
         return json.dumps(config, indent=2) + "\n"

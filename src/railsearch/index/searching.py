@@ -1,5 +1,6 @@
 """One search from its arguments to its result: checks, batches of queries, and rows that become ids."""
 
+from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 import torch
@@ -15,11 +16,12 @@ from railsearch.index.contents import Contents
 from railsearch.index.corpus import Corpus
 from railsearch.index.filters import Allow, Exclude, allowed_rows_of, make_filter
 from railsearch.index.keys import to_integers
+from railsearch.index.memory import check_search
 from railsearch.index.strategies import BruteForce, FloorStrategy, Found, Strategy
 from railsearch.index.tuned import TunedStrategy
 from railsearch.index.tuning import TuningReport, tune
 from railsearch.kernels import RowFilter, compute_query_parts, has_stable_sides, plain_arithmetic, use_kernel
-from railsearch.similarity import NO_USER, QueryParts
+from railsearch.similarity import NO_USER, QueryParts, Similarity
 
 if TYPE_CHECKING:
     from polars import DataFrame
@@ -94,12 +96,14 @@ def find(
         users: one user id for each query.
         floor: scores (B,) that k items elsewhere reach, for a strategy that takes a floor.
     """
+    check_search(corpus, strategy, len(queries), k, queries_per_batch=QUERIES_PER_BATCH)
     batches = []
     for first in range(0, max(1, len(queries)), QUERIES_PER_BATCH):
         last = first + QUERIES_PER_BATCH
         own_filter = None if row_filter is None else row_filter.of_queries(first, last)
         with use_kernel(corpus.wanted_kernel):
-            query_parts = _query_parts(corpus, queries[first:last], None if users is None else users[first:last])
+            own_users = None if users is None else users[first:last]
+            query_parts = as_query_parts(corpus.similarity, corpus.like, queries[first:last], own_users)
             if floor is None:
                 batches.append(strategy.find_rows(corpus, query_parts, k, own_filter))
             else:
@@ -194,7 +198,7 @@ def explain(corpus: Corpus, query: ArrayLike, item_id: int | str, *, user_id: in
     queries = as_embeddings(as_tensor(query, "query")[None], name="query", shape=similarity.query_shape)
     users = None if user_id is None else as_user_ids([user_id], count=1)
     with use_kernel(corpus.wanted_kernel):
-        parts = _query_parts(corpus, queries, users)
+        parts = as_query_parts(similarity, corpus.like, queries, users)
         score = corpus.kernel.score_candidates(parts, corpus, rows[None])  # (1, 1): the bits that a search returns
     found = similarity.compare(parts, corpus[rows].to(corpus.like.dtype))
     shape = (similarity.num_query_components, similarity.num_item_components)
@@ -218,25 +222,32 @@ def stable_query_parts(contents: Contents, queries: ArrayLike, user_ids: ArrayLi
     users = None if user_ids is None else as_user_ids(user_ids, count=len(given))
     with use_kernel(corpus.wanted_kernel):
         if has_stable_sides(corpus.similarity, given):
-            return _query_parts(corpus, given, users)
+            return as_query_parts(corpus.similarity, corpus.like, given, users)
         num_missing = -len(given) % QUERIES_PER_BATCH
         padded = torch.cat([given, given.new_zeros(num_missing, *given.shape[1:])])
         all_users = None if users is None else torch.cat([users, users.new_full((num_missing,), NO_USER)])
         batches = []
         for first in range(0, len(padded), QUERIES_PER_BATCH):
             rows = slice(first, first + QUERIES_PER_BATCH)
-            batches.append(_query_parts(corpus, padded[rows].clone(), None if all_users is None else all_users[rows]))
-    components = torch.cat([parts.components for parts in batches])[: len(given)]  # (B, Pq, d)
+            own_users = None if all_users is None else all_users[rows]
+            batches.append(as_query_parts(corpus.similarity, corpus.like, padded[rows].clone(), own_users))
+    return joined_parts(batches)[: len(given)]
+
+
+def joined_parts(batches: Sequence[QueryParts]) -> QueryParts:
+    """Return the parts of several batches of queries, one after the other."""
     gates = [parts.gate for parts in batches if parts.gate is not None]
-    return QueryParts(components, torch.cat(gates)[: len(given)] if gates else None)
+    return QueryParts(torch.cat([parts.components for parts in batches]), torch.cat(gates) if gates else None)
 
 
-def _query_parts(corpus: Corpus, queries: Tensor | QueryParts, user_ids: Tensor | None) -> QueryParts:
-    like = corpus.like
+def as_query_parts(
+    similarity: Similarity, like: Tensor, queries: Tensor | QueryParts, user_ids: Tensor | None
+) -> QueryParts:
+    """Return the parts of one batch of queries, with the precision and device of `like`."""
     if isinstance(queries, QueryParts):
         return QueryParts(queries.components.to(like), None if queries.gate is None else queries.gate.to(like))
     users = None if user_ids is None else user_ids.to(like.device)
-    parts = compute_query_parts(corpus.similarity, queries.to(like), users)
+    parts = compute_query_parts(similarity, queries.to(like), users)
     check_not_lost(queries, parts.components, name="queries")
     return parts
 

@@ -151,6 +151,13 @@ class Segment:
         """Return the table of the sum of each item's components; the first call opens or builds it."""
         return self.tables.get(engine, f"{self.name}.sum", self.sums)
 
+    def sum_table_bytes(self, engine: Engine) -> int:
+        """Return the least memory that the table of sums takes; 0 if it is there, or the engine does not say."""
+        table_bytes = getattr(engine, "table_bytes", None)  # optional, for engines of users
+        if table_bytes is None or self.tables.has(engine, f"{self.name}.sum"):
+            return 0
+        return int(table_bytes(self.stored_sums))
+
     def prepare(self, engine: Engine) -> None:
         """Open or build all tables that searches use."""
         self.sum_table(engine)

@@ -22,6 +22,7 @@ from railsearch.index import (
     ModelSource,
     Precision,
     ScanPrecision,
+    SourcedIndex,
     Strategy,
     folder_of,
     model_of,
@@ -314,10 +315,16 @@ class TextRetriever:
     @classmethod
     def load_for(cls, index: Index, path: str | Path | None = None) -> Self:
         """Read the retriever that built an index, from the folder that the index records or from another one."""
+        retriever = cls.load_beside(index, path)
+        retriever.index = index
+        return retriever
+
+    @classmethod
+    def load_beside(cls, index: SourcedIndex, path: str | Path | None = None) -> Self:
+        """Read the retriever that built an index, as `load_for` does, and leave the index out: it may be split."""
         model_of(index, FORMAT.name)
         retriever = cls.load(folder_of(index, FORMAT.name) if path is None else path)
         retriever._source().check(index)
-        retriever.index = index
         return retriever
 
     def _opened(self) -> Index:

@@ -1,11 +1,11 @@
 """A batch job as plain values: any process can open it and compute any of its parts."""
 
-from collections.abc import Callable, Hashable, Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, ClassVar, Protocol, runtime_checkable
+from typing import TYPE_CHECKING, ClassVar, Protocol
 
-from railsearch.distributed.batch.parts import write_part
+from railsearch.distributed.batch.parts import part_name, write_part
 from railsearch.foundation.errors import InvalidInputError
 from railsearch.foundation.files import FileEntry, describe
 from railsearch.foundation.inputs import as_file, check_count
@@ -21,8 +21,7 @@ Stated = Mapping[str, str | int | bool | None]
 Compute = Callable[[int], "DataFrame"]
 
 
-@runtime_checkable
-class Job(Hashable, Protocol):
+class Job(Protocol):
     """One batch job: a frozen dataclass that can be sent to another process.
 
     The input is cut into parts by numbers that are in the job, so part 7 has the same rows in every process and in
@@ -95,17 +94,26 @@ class InputFile:
 
 @dataclass(frozen=True, slots=True)
 class PartTask:
-    """The work of every runner, in any process: compute a part and write it."""
+    """The parts of a job as numbered pieces of work that any process can do."""
 
     job: Job
     folder: Path
     identity: str
 
-    def run(self, part: int, compute: Compute) -> int:
-        """Compute and write a part with the opened job, and return the number of its rows."""
-        frame = compute(part)
-        write_part(self.folder, part, frame, identity=self.identity)
-        return len(frame)
+    def open(self) -> Callable[[int], int]:
+        """Open the job, and return the function that computes and writes a part and returns the number of its rows."""
+        compute = self.job.open()
+
+        def run(part: int) -> int:
+            frame = compute(part)
+            write_part(self.folder, part, frame, identity=self.identity)
+            return len(frame)
+
+        return run
+
+    def is_done(self, part: int) -> bool:
+        """Return whether the file of a part is there."""
+        return (self.folder / part_name(part)).is_file()
 
 
 def count_parts(num_rows: int, rows_per_part: int) -> int:

@@ -115,7 +115,7 @@ def opened_parts(
                 _check_same(path, FORMAT.read(path)["job"], job)
             else:
                 with new_file(path / JOB_FILE) as written:
-                    written.write_text(FORMAT.seal({"job": job, "places": dict(places)}))
+                    written.write_text(FORMAT.encode(path, {"job": job, "places": dict(places)}))
             yield PartsFolder(path, num_parts, _identity(job))
     except BlockingIOError as error:
         raise JobFolderError(f"another process runs a job in {path}; wait for it, or choose another folder.") from error

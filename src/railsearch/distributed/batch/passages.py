@@ -8,7 +8,8 @@ from typing import TYPE_CHECKING, ClassVar
 from railsearch.data.passages.passage_parts import PassageParts
 from railsearch.distributed.batch.job import ROWS_PER_PART, Compute, InputFile, Stated
 from railsearch.distributed.batch.parts import PartsFolder, as_output, check_output
-from railsearch.distributed.batch.running import JobReport, Runner, run_job
+from railsearch.distributed.batch.runners import Runner
+from railsearch.distributed.batch.running import JobReport, run_job
 from railsearch.foundation.errors import FingerprintError, InvalidInputError
 from railsearch.foundation.inputs import as_path
 from railsearch.foundation.results import ItemBatch

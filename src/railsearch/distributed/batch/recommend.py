@@ -8,7 +8,8 @@ from railsearch.data.interactions.user_parts import UserParts
 from railsearch.distributed.batch.index_version import IndexVersion
 from railsearch.distributed.batch.job import ROWS_PER_PART, Compute, InputFile, Stated
 from railsearch.distributed.batch.parts import as_output, check_output
-from railsearch.distributed.batch.running import JobReport, Runner, run_job
+from railsearch.distributed.batch.runners import Runner
+from railsearch.distributed.batch.running import JobReport, run_job
 from railsearch.foundation.errors import FingerprintError
 from railsearch.foundation.inputs import as_choice, as_path
 from railsearch.index import Engine, Strategy

@@ -1,32 +1,14 @@
 """Run a batch job: the parts that are missing, in this process or wherever a runner computes them."""
 
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import Protocol
 
 from railsearch.distributed.batch.job import Job, PartTask
 from railsearch.distributed.batch.parts import PartsFolder, as_output, opened_parts
+from railsearch.distributed.batch.runners import LocalRunner, Runner
 from railsearch.foundation.progress import counting
-
-
-class Runner(Protocol):
-    """A way to compute parts."""
-
-    def run(self, task: PartTask, parts: Sequence[int], on_part: Callable[[int], None]) -> None:
-        """Compute and write parts, and report the number of rows of each as soon as it is on disk."""
-        ...
-
-
-class LocalRunner:
-    """One part at a time, in this process."""
-
-    def run(self, task: PartTask, parts: Sequence[int], on_part: Callable[[int], None]) -> None:
-        """Compute the parts in their order."""
-        compute = task.job.open()
-        for part in parts:
-            on_part(task.run(part, compute))
 
 
 @dataclass(frozen=True, slots=True)

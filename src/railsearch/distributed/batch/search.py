@@ -6,13 +6,14 @@ from pathlib import Path
 from typing import TYPE_CHECKING, ClassVar
 
 from railsearch.data.items import QueryFile
-from railsearch.distributed.batch.index_version import IndexVersion
+from railsearch.distributed.batch.index_version import IndexVersion, open_index
 from railsearch.distributed.batch.job import ROWS_PER_PART, Compute, InputFile, Stated, count_parts
 from railsearch.distributed.batch.parts import as_output, check_output
-from railsearch.distributed.batch.running import JobReport, Runner, run_job
+from railsearch.distributed.batch.runners import Runner
+from railsearch.distributed.batch.running import JobReport, run_job
 from railsearch.foundation.errors import InvalidInputError
 from railsearch.foundation.results import SearchResult
-from railsearch.index import Engine, Index, Strategy
+from railsearch.index import Engine, Strategy
 
 if TYPE_CHECKING:
     from polars import DataFrame, Series
@@ -79,6 +80,7 @@ def search_file(
     pad: bool = False,
     version: int | None = None,
     engine: Engine | None = None,
+    verify: str = "full",
     embedding_column: str = "embedding",
     id_column: str | None = None,
     rows_per_part: int = ROWS_PER_PART,
@@ -91,7 +93,7 @@ def search_file(
     num_scored. Memory holds one part at a time. A second call continues a job that was interrupted.
 
     Args:
-        index: the index folder.
+        index: the index folder, plain or split into shards; a worker opens all shards itself.
         queries: a .npy array (B, D), or a Parquet or Arrow table with a column of embeddings.
         output: a new folder, or one of the same job.
         k: the number of items for each query.
@@ -100,6 +102,7 @@ def search_file(
         pad: accept fewer than k items if `allow` leaves fewer.
         version: as in `Index.open`; the newest one at the start if omitted.
         engine: as in `Index.open`.
+        verify: as in `Index.open`; "lazy" lets every worker start sooner.
         embedding_column: column of the embeddings in a table.
         id_column: column with the ids of the queries in a table; by default `id` if there is one, otherwise queries are
             numbered from 0.
@@ -111,12 +114,12 @@ def search_file(
     given = QueryFile.open(queries, embedding_column=embedding_column, id_column=id_column)
     if not given.num_rows:
         raise InvalidInputError(f"{given.path} holds no queries; give at least one.")
-    opened = Index.open(index, version=version, engine=engine)
+    opened = open_index(index, version=version, engine=engine, verify=verify)
     opened.search(given.read(0, 1)[0], k, strategy, allow=allow, pad=pad)  # all arguments fit, or this raises
     job = SearchJob(
         queries=dataclasses.replace(given, path=given.path.resolve()),
         file=InputFile.describe(given.path),
-        index=IndexVersion.of(opened, engine),
+        index=IndexVersion.of(opened, engine, verify=verify),
         k=k,
         strategy=strategy,
         allow=allow,

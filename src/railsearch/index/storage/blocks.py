@@ -135,9 +135,9 @@ class BlockChecks:
             self._check(torch.arange(first // self._rows, (last - 1) // self._rows + 1))
 
     def check_rows(self, rows: Tensor) -> None:
-        """Check the blocks of some rows (n,)."""
+        """Check the blocks of some rows (n,); negative rows count from the end, as in a tensor."""
         if len(rows) and not self.is_complete:
-            self._check(torch.unique(rows // self._rows))
+            self._check(torch.unique(rows % len(self._tensor) // self._rows))
 
     def _check(self, blocks: Tensor) -> None:
         """Check some blocks (n,), which are ascending."""

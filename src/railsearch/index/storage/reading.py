@@ -18,6 +18,7 @@ from railsearch.foundation.files import FileEntry
 from railsearch.foundation.inputs import is_finite
 from railsearch.foundation.safe_files import describe_inside, size_inside
 from railsearch.index.building import one_item, prepare_similarity
+from railsearch.index.engines import Origin
 from railsearch.index.segment import Segment
 from railsearch.index.storage.lazy_segments import open_lazily
 from railsearch.index.storage.lock import ReaderLock
@@ -39,6 +40,11 @@ class Snapshot:
     """A copy for scoring, as `prepare_similarity` returns it."""
     segments: tuple[Segment, ...]
     lock: ReaderLock
+
+    @property
+    def origin(self) -> Origin:
+        """The index and the version that the items come from."""
+        return Origin(self.manifest.birth, self.manifest.version, self.manifest.fingerprint)
 
 
 def open_version(

@@ -150,7 +150,7 @@ def _check_blocks(folder: Path, manifest: Manifest) -> None:
 
 def check_unique(folder: Path, snapshot: Snapshot) -> None:
     """Refuse a version in which two segments hold live items of the same id."""
-    live = [segment.ids[segment.live_rows] for segment in snapshot.segments]
+    live = [own.ids if own.is_live is None else own.ids[own.live_rows] for own in snapshot.segments]
     live = sorted((ids for ids in live if len(ids)), key=lambda ids: int(ids[0]))
     if all(int(before[-1]) < int(after[0]) for before, after in pairwise(live)):
         return

@@ -12,6 +12,7 @@ import polars as pl
 import pytest
 
 from railsearch import Index, TwoPass
+from railsearch.distributed import ShardedIndex, shard_index
 from railsearch.distributed.batch import LocalRunner, search_file
 from railsearch.distributed.batch.job import InputFile, PartTask
 from railsearch.errors import FingerprintError, InvalidInputError, JobFolderError, NotEnoughItemsError, StorageError
@@ -63,6 +64,17 @@ def test_results_are_those_of_one_search(tmp_path: Path, has_keys: bool) -> None
         assert of_query[name].to_list() == getattr(expected, name).tolist()
 
 
+def test_a_split_index_gives_the_same_rows(folder: Path) -> None:
+    shard_index(folder / "index", folder / "shards", 3, show_progress=False)
+    options = {"strategy": TwoPass(), "rows_per_part": 32, "show_progress": False}
+    search_file(folder / "shards", folder / "queries.parquet", folder / "of-shards", 5, **options)
+    whole = read_parts(run(folder, strategy=TwoPass()))
+    assert read_parts(folder / "of-shards").drop("num_scored").equals(whole.drop("num_scored"))
+    ShardedIndex.open(folder / "shards").remove([0])
+    with pytest.raises(JobFolderError, match="its index_version is 1 but this job has 2"):
+        search_file(folder / "shards", folder / "queries.parquet", folder / "of-shards", 5, **options)
+
+
 def test_ids_of_queries(folder: Path) -> None:
     np.save(folder / "queries.npy", embeddings_of(folder))
     options = {"rows_per_part": 32, "show_progress": False}
@@ -86,9 +98,9 @@ def test_a_second_run_computes_only_missing_parts(folder: Path) -> None:
     computed = []
 
     class Recording(LocalRunner):
-        def run(self, task: PartTask, parts: list[int], on_part: object) -> None:
+        def run(self, task: PartTask, parts: list[int], on_done: object) -> None:
             computed.extend(parts)
-            super().run(task, parts, on_part)
+            super().run(task, parts, on_done)
 
     run(folder, runner=Recording())
     assert computed == [2]
@@ -201,10 +213,10 @@ def test_urls_are_refused(folder: Path, url: str | Path) -> None:
 
 def test_one_process_at_a_time(folder: Path) -> None:
     class Second(LocalRunner):
-        def run(self, task: PartTask, parts: list[int], on_part: object) -> None:
+        def run(self, task: PartTask, parts: list[int], on_done: object) -> None:
             with pytest.raises(JobFolderError, match=r"another process runs a job in .*results"):
                 run(folder)
-            super().run(task, parts, on_part)
+            super().run(task, parts, on_done)
 
     assert len(contents(run(folder, runner=Second()))) == 3
 
@@ -234,11 +246,11 @@ def test_wrong_input_is_refused_before_any_work(folder: Path) -> None:
 
 def test_an_input_that_changes_meanwhile_is_refused(folder: Path) -> None:
     class Changing(LocalRunner):
-        def run(self, task: PartTask, parts: list[int], on_part: object) -> None:
-            super().run(task, parts[:1], on_part)
+        def run(self, task: PartTask, parts: list[int], on_done: object) -> None:
+            super().run(task, parts[:1], on_done)
             make_queries(folder, seed=2)
             os.utime(folder / "queries.parquet", ns=(0, 0))
-            super().run(task, parts[1:], on_part)
+            super().run(task, parts[1:], on_done)
 
     with pytest.raises(InvalidInputError, match="was changed while the job was running"):
         run(folder, runner=Changing())
@@ -250,10 +262,10 @@ def test_an_input_that_changes_meanwhile_is_refused(folder: Path) -> None:
 
 def test_an_index_that_was_replaced_is_refused(folder: Path) -> None:
     class Replacing(LocalRunner):
-        def run(self, task: PartTask, parts: list[int], on_part: object) -> None:
+        def run(self, task: PartTask, parts: list[int], on_done: object) -> None:
             (folder / "index").rename(folder / "old")
             make_index(folder)
-            super().run(task, parts, on_part)
+            super().run(task, parts, on_done)
 
     with pytest.raises(FingerprintError, match="but the job started with"):
         run(folder, runner=Replacing())
