@@ -1,6 +1,7 @@
 """The routes that change an index: items, refresh, and jobs."""
 
 from railsearch.index import Index
+from railsearch.index.serving import measure_strategies, remember_choice
 from railsearch.server.encoding import encode
 from railsearch.server.exchange import JSON, Answer, Request
 from railsearch.server.json_text import read_object
@@ -74,22 +75,18 @@ async def tune(service: Service, request: Request, name: str) -> Answer:
     body, kind, values = await service.in_thread(read)
 
     def work() -> dict[str, object]:
-        report: dict[str, object] = {}
-
-        def measure(index: Index) -> None:
-            encoded = encode(index, served.model, kind, values)
-            report.update(
-                index.tune(
-                    encoded.queries,
-                    body.k,
-                    target_recall=body.target_recall,
-                    confidence=body.confidence,
-                    user_ids=encoded.user_ids,
-                    show_progress=False,
-                ).to_dict()
-            )
-
-        return {"version": served.change_beside(measure).version, **report}
+        index = served.current
+        encoded = encode(index, served.model, kind, values)
+        report = measure_strategies(
+            index,
+            encoded.queries,
+            body.k,
+            target_recall=body.target_recall,
+            confidence=body.confidence,
+            user_ids=encoded.user_ids,
+        )
+        changed = served.change(lambda newest: remember_choice(newest, report, version=index.version))
+        return {"version": changed.version, **report.to_dict()}
 
     return _job(service.jobs.start("tune", name, work).to_dict())
 
