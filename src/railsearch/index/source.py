@@ -2,10 +2,25 @@
 
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Protocol
 
 from railsearch.foundation.errors import FingerprintError, InvalidInputError
 from railsearch.index.engines import Engine
 from railsearch.index.index import Index
+
+
+class Sourced(Protocol):
+    """An index that knows which model built it."""
+
+    @property
+    def source(self) -> dict[str, str]:
+        """The `source` that it was built with."""
+        ...
+
+    @property
+    def path(self) -> Path | None:
+        """The folder of the index; None in memory."""
+        ...
 
 
 @dataclass(frozen=True, slots=True)
@@ -29,7 +44,7 @@ class ModelSource:
         self.check(index)
         return index
 
-    def check(self, index: Index) -> None:
+    def check(self, index: Sourced) -> None:
         """Refuse an index whose items another model has encoded."""
         built_with = model_of(index, self.kind)
         if built_with != self.fingerprint:
@@ -39,7 +54,7 @@ class ModelSource:
             )
 
 
-def model_of(index: Index, kind: str) -> str:
+def model_of(index: Sourced, kind: str) -> str:
     """Return the fingerprint of the model that built an index; refuse an index that no model of this kind built."""
     if index.source.get("kind") != kind:
         raise FingerprintError(
@@ -69,5 +84,5 @@ def _noun(kind: str) -> str:
     return kind.removeprefix("railsearch.").replace("_", " ")
 
 
-def _name(index: Index) -> str:
+def _name(index: Sourced) -> str:
     return "the index in memory" if index.path is None else str(index.path)

@@ -12,6 +12,7 @@ from railsearch.errors import (
     InvalidInputError,
     NotEnoughItemsError,
     RailsearchError,
+    ShardLostError,
     StorageError,
 )
 from railsearch.server.json_text import MalformedError, write_json
@@ -46,6 +47,7 @@ TITLES = {
     "loading": (503, "Loading"),
     "deadline": (503, "Deadline passed"),
     "overloaded": (503, "Overloaded"),
+    "shard-lost": (503, "Shard lost"),
     "storage": (507, "Storage"),
 }
 
@@ -109,6 +111,8 @@ def problem_of(error: Exception, names: dict[str, str] | None = None) -> Problem
     if isinstance(error, IndexLockedError):  # its message names a process and the machine
         return Problem("index-locked", "another writer is changing this index; try again later.", "IndexLockedError")
     detail = without_paths(str(error), names or {})
+    if isinstance(error, ShardLostError):
+        return Problem("shard-lost", detail, "ShardLostError", headers={"Retry-After": "1"})
     if isinstance(error, LimitError):
         return Problem("limit-exceeded", detail, "InvalidInputError", (error.name, error.value))
     for kind, name in KINDS.items():

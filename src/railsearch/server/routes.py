@@ -7,7 +7,6 @@ import time
 import railsearch
 from railsearch.foundation.errors import InvalidInputError
 from railsearch.index import parse_strategy
-from railsearch.index.serving import describe_items, find_text
 from railsearch.server.answers import (
     answer_json,
     answer_tensors,
@@ -56,6 +55,7 @@ async def search(service: Service, request: Request, name: str) -> Answer:
         strategy=None if body.strategy is None else parse_strategy(body.strategy),
         allow=tuple(body.allow) if isinstance(body.allow, list) else body.allow,
         pad=body.pad,
+        partial=body.partial,
     )
     outcome = await _wait_for(service, request, body, Pending(
         served=served,
@@ -126,7 +126,7 @@ async def explain(service: Service, request: Request, name: str) -> Answer:
         user = None if encoded.user_ids is None else int(encoded.user_ids[0])
         explained = [index.explain(encoded.queries[0], item, user_id=user) for item in body.item_ids]
         columns = checked_columns(body.fields, served.columns)
-        frame = describe_items(index, body.item_ids)
+        frame = index.describe_items(body.item_ids)
         rows = item_json(frame, is_text=body.ids == "string", columns=columns)
         entries = [
             {**explanation_json(own), "id": row["id"], **({} if columns is None else {"fields": row["fields"]})}
@@ -165,7 +165,7 @@ async def show_item(service: Service, request: Request, name: str, item_id: str)
         item = int(item_id)
     if item_id == "" or (isinstance(item, int) and item >= 2**63) or int(index.find([item])[0]) < 0:
         raise missing
-    (row,) = item_json(describe_items(index, [item]), is_text=_wants_text(request))
+    (row,) = item_json(index.describe_items([item]), is_text=_wants_text(request))
     return Answer.of({**row, "index": describe_version(name, index)})
 
 
@@ -180,7 +180,7 @@ async def find_items(service: Service, request: Request, name: str) -> Answer:
     is_text = _wants_text(request)
 
     def work() -> Answer:
-        rows = item_json(find_text(index, text, limit=int(limit), column=column), is_text=is_text)
+        rows = item_json(index.find_text(text, limit=int(limit), column=column), is_text=is_text)
         return Answer.of({"items": rows, "index": describe_version(name, index)})
 
     return await service.in_thread(work)
