@@ -54,7 +54,7 @@ def serve(
     watch: Annotated[
         float | None,
         typer.Option(
-            help="Look for new versions of the folders every so many seconds, and serve them.",
+            help="Check the folders for new versions at this interval, in seconds, and serve them.",
             min=0.1,
             show_default=False,
         ),

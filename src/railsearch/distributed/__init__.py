@@ -1,5 +1,6 @@
 """Shards: one index over several folders, processes or machines, with the same calls and the same certificate."""
 
+from railsearch.distributed.building import ShardBuild, build_shards
 from railsearch.distributed.layout import SHARDS, SHARDS_FILE
 from railsearch.distributed.searching import Partial
 from railsearch.distributed.sharded_index import ShardedIndex
@@ -12,9 +13,11 @@ __all__ = [
     "LocalWorkers",
     "Lost",
     "Partial",
+    "ShardBuild",
     "ShardPlace",
     "ShardedIndex",
     "Workers",
+    "build_shards",
     "shard_index",
 ]
 

@@ -79,6 +79,7 @@ class ShardedIndex:
         address: str | None = None,
         engine: Engine | None = None,
         kernel: str | None = None,
+        verify: str = "full",
     ) -> Self:
         """Open a split index for reading and writing.
 
@@ -94,6 +95,7 @@ class ShardedIndex:
             address: HOST:PORT of the head of a Ray cluster, or "auto"; by default that of RAY_ADDRESS, or a new one.
             engine: as in `Index.open`, for every shard.
             kernel: as in `Index.open`.
+            verify: as in `Index.open`, for every shard.
         """
         folder = as_path(path)
         layout = Layout.read(folder)
@@ -104,7 +106,7 @@ class ShardedIndex:
         )
         chosen = Flat(found.manifests[0].scan) if engine is None else engine
         ensure_available(chosen, query_side.similarity.component_dim)
-        places = shard_places(folder, layout, engine=engine, kernel=kernel)
+        places = shard_places(folder, layout, engine=engine, kernel=kernel, verify=verify)
         started = start_workers(workers, places, replicas=replicas, address=address)
         return cls(
             path=folder,

@@ -67,10 +67,13 @@ def check_target(path: Path, num_shards: int) -> int:
 
 
 @contextlib.contextmanager
-def splitting(path: Path, similarity: Similarity, plan: Mapping[str, object]) -> Iterator[None]:
+def splitting(
+    path: Path, similarity: Similarity, plan: Mapping[str, object], *, continues: bool = True
+) -> Iterator[None]:
     """Hold the lock of a folder that is being split; refuse one that was begun with another plan.
 
-    The similarity is saved first, so that other processes find it there.
+    The similarity is saved first, so that other processes find it there. Unless the split continues what is there,
+    shards that are complete already are removed.
     """
     with storage_errors(path):
         path.mkdir(parents=True, exist_ok=True)
@@ -85,6 +88,8 @@ def splitting(path: Path, similarity: Similarity, plan: Mapping[str, object]) ->
         if known is None:
             with new_file(path / PLAN_FILE) as written:
                 written.write_bytes(seal(body))
+        if not continues:
+            _remove_shards(path)
         save_similarity(similarity, path / SIMILARITY, overwrite=True)
         yield
 
@@ -125,10 +130,6 @@ def finish(path: Path, num_shards: int, settings: IndexSettings, *, by: str | No
     manifests = [read_manifest(path / shard_name(number)) for number in range(num_shards)]
     largest = max(_largest_id(path / shard_name(number), manifest) for number, manifest in enumerate(manifests))
     split = uuid.uuid4().hex
-    for stale in path.glob("shard-*"):
-        found = SHARD_NAME.fullmatch(stale.name)
-        if found is not None and int(found[1]) >= num_shards:
-            shutil.rmtree(stale)
     shutil.rmtree(path / SNAPSHOTS, ignore_errors=True)
     Snapshot(
         split=split,
@@ -153,6 +154,14 @@ def run_jobs(jobs: Iterable[Callable[[], None]]) -> None:
     """Run jobs one after the other."""
     for job in jobs:
         job()
+
+
+def _remove_shards(path: Path) -> None:
+    """Remove the shards that an earlier attempt has left."""
+    for stale in path.glob("shard-*"):
+        found = SHARD_NAME.fullmatch(stale.name)
+        if found is not None and not stale.is_symlink():
+            shutil.rmtree(stale)
 
 
 def _largest_id(folder: Path, manifest: Manifest) -> int:

@@ -42,10 +42,10 @@ def start_workers(
 
 
 def shard_places(
-    folder: Path, layout: Layout, *, engine: Engine | None = None, kernel: str | None = None
+    folder: Path, layout: Layout, *, engine: Engine | None = None, kernel: str | None = None, verify: str = "full"
 ) -> list[ShardPlace]:
     """Return where every shard is, for the workers that open them."""
     return [
-        ShardPlace(number, folder / shard_name(number), birth, engine, kernel)
+        ShardPlace(number, folder / shard_name(number), birth, engine, kernel, verify)
         for number, birth in enumerate(layout.births)
     ]

@@ -63,9 +63,9 @@ class ShardedWriter:
             known = locate(self._workers, layout, self._versions, ids)
             is_known = known.integers != NOT_FOUND  # (n,)
             if not replaces and bool(is_known.any()):
-                first = take(ids, is_known.nonzero()[0])
+                first = _first(ids, is_known)
                 raise IdExistsError(
-                    f"id {first[0]!r:.80} is already in the index ({int(is_known.sum())} of the given ids are); use "
+                    f"id {first!r:.80} is already in the index ({int(is_known.sum())} of the given ids are); use "
                     "upsert to replace items."
                 )
             numbers = self._numbers(ids, known) if isinstance(ids, list) else None
@@ -84,9 +84,9 @@ class ShardedWriter:
         known = locate(self._workers, self._layout, self._versions, ids)
         is_known = known.integers != NOT_FOUND  # (n,)
         if not missing_ok and not bool(is_known.all()):
-            first = take(ids, (~is_known).nonzero()[0])
+            first = _first(ids, ~is_known)
             raise InvalidInputError(
-                f"id {first[0]!r:.80} is not in the index ({int((~is_known).sum())} of the given ids are not); omit "
+                f"id {first!r:.80} is not in the index ({int((~is_known).sum())} of the given ids are not); omit "
                 "it, or pass missing_ok=True."
             )
         self._change("remove", known.shards, is_known, lambda own: {"ids": take(ids, own)})
@@ -198,3 +198,9 @@ def put_items(
 def remove_items(writer: ShardedWriter, layout: Layout, ids: ArrayLike, *, missing_ok: bool) -> None:
     """Remove items."""
     writer.remove(check_ids(ids, layout), missing_ok=missing_ok)
+
+
+def _first(ids: Tensor | list[str], is_chosen: Tensor) -> int | str:
+    """Return the first of the ids that are chosen (n,)."""
+    row = int(is_chosen.nonzero()[0])
+    return int(ids[row]) if isinstance(ids, Tensor) else ids[row]

@@ -56,7 +56,7 @@ def compacted(corpus: Corpus, rows_per_segment: int) -> Iterator[Segment]:
     frame = corpus.frame
     for first in range(0, max(1, len(corpus.rows)), rows_per_segment):
         rows = corpus.rows[first : first + rows_per_segment]  # (n,)
-        parts = corpus[rows] if len(rows) else corpus.segments[0].parts[:0]
+        parts = corpus[rows] if len(rows) else corpus.segments[0].stored_parts[:0]
         metadata = None if frame is None else Metadata(frame[rows.cpu().numpy()])
         yield Segment.build(corpus.row_ids[rows], parts, metadata)
 

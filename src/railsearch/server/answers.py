@@ -2,6 +2,7 @@
 
 import math
 from collections.abc import Sequence
+from dataclasses import asdict
 from typing import TYPE_CHECKING
 
 import torch
@@ -132,9 +133,7 @@ def _common(name: str, index: Searched, outcome: Outcome) -> dict[str, object]:
         "index": describe_version(name, index),
         "strategy": outcome.strategy,
         "coverage": outcome.result.coverage,
-        "expected_recall": None
-        if measured is None
-        else {"recall": measured.recall, "confidence": measured.confidence, "version": measured.version},
+        "expected_recall": None if measured is None else asdict(measured),
         "milliseconds": {
             "queue": round(1000 * outcome.queue_seconds, 3),
             "search": round(1000 * outcome.search_seconds, 3),

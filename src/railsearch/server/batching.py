@@ -22,7 +22,7 @@ from railsearch.index import BruteForce, Strategy, format_strategy
 from railsearch.server.encoding import Encoded, encode
 from railsearch.server.limits import Limits
 from railsearch.server.metrics import Metrics
-from railsearch.server.problems import Problem
+from railsearch.server.problems import Problem, problem_of
 from railsearch.server.searched import Searched
 from railsearch.server.served_index import ServedIndex
 
@@ -116,13 +116,12 @@ class SearchQueue:
         """Whether no query fits any more."""
         return self._depth >= self.room
 
-    def refusal(self) -> Problem:
-        """Return the problem of a request that does not fit."""
-        size = self.room
+    def refusal(self, reason: str | None = None) -> Problem:
+        """Return the problem of a request that does not fit, or that is refused for another reason."""
         return Problem(
             "queue-full",
-            f"{self._depth} queries wait and the queue has room for {size}; try again later.",
-            limit=("queue_queries", size),
+            f"{reason or f'{self._depth} queries wait and the queue has room for {self.room}'}; try again later.",
+            limit=("queue_queries", self._limits.queue_queries),
             headers={"Retry-After": str(self.retry_seconds)},
             closes=True,
         )
@@ -202,14 +201,14 @@ class SearchQueue:
         started = time.monotonic()
         try:
             outcomes = self._search(batch, started)
-        except Exception as error:
+        except BaseException as error:  # a panic of polars is no Exception, and this thread must go on
             if len(batch) > 1:  # one of them is wrong: each gets its own answer
                 for pending in batch:
                     self._answer([pending])
                 return
             if not isinstance(error, (RailsearchError, Problem)):
                 logger.exception("a search failed")
-            batch[0].finish(error)
+            batch[0].finish(error if isinstance(error, Exception) else problem_of(error))
             return
         seconds = time.monotonic() - started
         rate = sum(pending.num_queries for pending in batch) / max(seconds, 1e-6)
@@ -240,14 +239,14 @@ class SearchQueue:
         outcomes, first = [], 0
         for pending, own, given in zip(batch, encoded, excluded, strict=True):
             rows = slice(first, first + pending.num_queries)
-            is_measured = tuned is not None and tuned.strategy == strategy and given is None and question.allow is None
+            is_filtered = given is not None or question.allow is not None
             outcomes.append(
                 Outcome(
                     result=_rows_of(result, rows),
                     index=index,
                     encoded=own,
                     strategy=format_strategy(strategy),
-                    expected_recall=tuned.expected_recall if tuned is not None and is_measured else None,
+                    expected_recall=None if tuned is None else tuned.recall_of(strategy, is_filtered=is_filtered),
                     queue_seconds=started - pending.arrived,
                     search_seconds=seconds,
                 )

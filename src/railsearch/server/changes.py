@@ -29,10 +29,10 @@ async def remove_items(service: Service, request: Request, name: str) -> Answer:
     """Remove items."""
     served = _writable(service, name)
     request.check_media_type(JSON)
-    body = RemoveBody.of(read_object(request.body))
-    service.limits.check("max_items", len(body.ids), "the number of ids")
 
     def work() -> Answer:
+        body = RemoveBody.of(read_object(request.body))
+        service.limits.check("max_items", len(body.ids), "the number of ids")
         return _changed(served.change(lambda index: index.remove(body.ids, missing_ok=body.missing_ok)))
 
     return await service.in_thread(work, changes=True)
@@ -63,9 +63,13 @@ async def tune(service: Service, request: Request, name: str) -> Answer:
     """Start to look for the cheapest strategy that reaches a recall."""
     served = _writable(service, name)
     request.check_media_type(JSON)
-    body = TuneBody.of(read_object(request.body))
-    kind, values = body.chosen(service.limits.for_samples)
-    service.limits.check("max_k", body.k, "k")
+
+    def read() -> tuple[TuneBody, str, list[object]]:
+        body = TuneBody.of(read_object(request.body))
+        service.limits.check("max_k", body.k, "k")
+        return body, *body.chosen(service.limits.for_samples)
+
+    body, kind, values = await service.in_thread(read)
 
     def work() -> dict[str, object]:
         report: dict[str, object] = {}

@@ -1,9 +1,11 @@
 """The description of an index: what it holds, what it takes, and what a request may ask for."""
 
 import re
+from dataclasses import asdict
 
 from railsearch.index.strategy_text import usages
 from railsearch.server.encoding import INPUTS
+from railsearch.server.searched import Searched
 from railsearch.server.served_index import ServedIndex
 from railsearch.server.service import ServerSettings
 
@@ -31,7 +33,7 @@ def describe_index(served: ServedIndex, settings: ServerSettings) -> dict[str, o
         "ids": facts["ids"],
         "metadata": [{"name": name, "type": str(kind)} for name, kind in index.metadata_schema().items()],
         "tables": facts["tables"],
-        "tuned": _tuned(served),
+        "tuned": _tuned(index),
         "query_shape": list(similarity.query_shape),
         "item_shape": list(similarity.item_shape),
         "accepts": [name for name in INPUTS if name in accepted],
@@ -43,9 +45,9 @@ def describe_index(served: ServedIndex, settings: ServerSettings) -> dict[str, o
     }
 
 
-def _tuned(served: ServedIndex) -> list[dict[str, object]]:
+def _tuned(index: Searched) -> list[dict[str, object]]:
     described = []
-    for name, chosen in served.current.tuned_strategies().items():
+    for name, chosen in index.tuned_strategies().items():
         found = TUNED_FOR.fullmatch(name)
         measured = chosen.expected_recall
         described.append(
@@ -53,9 +55,7 @@ def _tuned(served: ServedIndex) -> list[dict[str, object]]:
                 "k": None if found is None else int(found["k"]),
                 "engine": None if found is None else found["engine"],
                 "strategy": str(chosen).partition(";")[0],
-                "expected_recall": None
-                if measured is None
-                else {"recall": measured.recall, "confidence": measured.confidence, "version": measured.version},
+                "expected_recall": None if measured is None else asdict(measured),
             }
         )
     return described

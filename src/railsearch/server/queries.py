@@ -10,7 +10,6 @@ from railsearch.foundation.settings import Config
 from railsearch.server.encoding import INPUTS
 from railsearch.server.limits import Limits
 
-Id = int | str
 FIRST = Field(fail_fast=True)
 """Of a list with many wrong values, only the first is reported."""
 IdNumber = Annotated[int, Field(ge=-(2**63), lt=2**63)]

@@ -44,7 +44,7 @@ async def search(service: Service, request: Request, name: str) -> Answer:
         kind, values = body.chosen(service.limits)
         body.check(service.limits, len(values))
         if body.fields is not None:
-            checked_columns(body.fields, served.columns)
+            checked_columns(body.fields, list(served.current.metadata_schema()))
         checked: object = encode(served.current, None, kind, values).queries if kind == "embeddings" else values
         return body, kind, checked, len(values)
 
@@ -114,18 +114,18 @@ async def explain(service: Service, request: Request, name: str) -> Answer:
     """Return why items have their scores for one query."""
     served = service.index(name)
     request.check_media_type(JSON)
-    body = ExplainBody.of(read_object(request.body))
-    kind, values = body.chosen(service.limits)
-    if len(values) != 1:
-        raise InvalidInputError(f"{kind} has {len(values)} queries; give one.")
-    service.limits.check("max_explained_items", len(body.item_ids), "the number of item_ids")
 
     def work() -> Answer:
+        body = ExplainBody.of(read_object(request.body))
+        kind, values = body.chosen(service.limits)
+        if len(values) != 1:
+            raise InvalidInputError(f"{kind} has {len(values)} queries; give one.")
+        service.limits.check("max_explained_items", len(body.item_ids), "the number of item_ids")
         index = served.current
         encoded = encode(index, served.model, kind, values)
         user = None if encoded.user_ids is None else int(encoded.user_ids[0])
         explained = [index.explain(encoded.queries[0], item, user_id=user) for item in body.item_ids]
-        columns = checked_columns(body.fields, served.columns)
+        columns = checked_columns(body.fields, list(index.metadata_schema()))
         frame = index.describe_items(body.item_ids)
         rows = item_json(frame, is_text=body.ids == "string", columns=columns)
         entries = [
@@ -157,16 +157,23 @@ async def show_index(service: Service, name: str) -> Answer:
 async def show_item(service: Service, request: Request, name: str, item_id: str) -> Answer:
     """Return one item."""
     index = service.index(name).current
+    is_text = _wants_text(request)
     missing = Problem("not-found", f"there is no item {item_id!r:.80} in index {name}.")
     item: int | str = item_id
     if not index.has_keys:
         if not (item_id.isascii() and item_id.isdigit() and len(item_id) < 20):
             raise missing
         item = int(item_id)
-    if item_id == "" or (isinstance(item, int) and item >= 2**63) or int(index.find([item])[0]) < 0:
+    if item_id == "" or (isinstance(item, int) and item >= 2**63):
         raise missing
-    (row,) = item_json(index.describe_items([item]), is_text=_wants_text(request))
-    return Answer.of({**row, "index": describe_version(name, index)})
+
+    def work() -> Answer:  # the first one reads all string ids, and the metadata
+        if int(index.find([item])[0]) < 0:
+            raise missing
+        (row,) = item_json(index.describe_items([item]), is_text=is_text)
+        return Answer.of({**row, "index": describe_version(name, index)})
+
+    return await service.in_thread(work)
 
 
 async def find_items(service: Service, request: Request, name: str) -> Answer:

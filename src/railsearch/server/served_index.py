@@ -63,20 +63,10 @@ class ServedIndex:
             self._replace(self._opened())
 
     @property
-    def is_open(self) -> bool:
-        """Whether there is a version to search."""
-        return self._index is not None
-
-    @property
     def current(self) -> Searched:
         """The version that is searched now."""
         assert self._index is not None
         return self._index
-
-    @property
-    def columns(self) -> list[str]:
-        """The names of the metadata columns."""
-        return list(self.current.metadata_schema())
 
     def refresh(self) -> bool:
         """Serve the newest version of the folder; return True if it differs from the one before.
@@ -112,7 +102,7 @@ class ServedIndex:
             return writer
 
     def change_beside(self, work: Callable[[Searched], None]) -> Searched:
-        """Do the same with long work, during which other changes and refreshes go on."""
+        """Do the same with long work: refreshes go on, and other changes too unless the work locks the folder."""
         writer = self.current.newest()
         work(writer)
         with self._changing:

@@ -40,6 +40,7 @@ class SplitIndex:
 
     def __init__(self, index: ShardedIndex) -> None:
         self.index = index
+        self._schema: Schema | None = None
 
     @classmethod
     def open(cls, path: Path, *, settings: ShardSettings, engine: Engine | None = None) -> "SplitIndex":
@@ -101,7 +102,9 @@ class SplitIndex:
 
     def metadata_schema(self) -> "Schema":
         """Return the names and types of the metadata columns."""
-        return serving.metadata_schema(self.index)
+        if self._schema is None:  # a version never changes, and the event loop may ask
+            self._schema = serving.metadata_schema(self.index)
+        return self._schema
 
     def describe_items(self, ids: ArrayLike) -> "DataFrame":
         """Return a table of items."""
@@ -155,7 +158,8 @@ class SplitIndex:
         source.check(self.index)
 
     def warm_up(self) -> None:
-        """Search once, in all shards."""
+        """Search once, in all shards, and learn the columns."""
+        self.metadata_schema()
         if len(self.index):
             shape = self.similarity.query_shape
             query = torch.randn(1, *shape, generator=torch.Generator().manual_seed(0))

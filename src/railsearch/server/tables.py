@@ -22,6 +22,8 @@ if TYPE_CHECKING:
 ARROW_FILE = "application/vnd.apache.arrow.file"
 ARROW_STREAM = "application/vnd.apache.arrow.stream"
 EMBEDDING, ID = "embedding", "id"
+MOST_UNPACKED = 8
+"""How many times the largest body an Arrow table may take: texts of its rows may share their bytes."""
 
 
 def read_items(
@@ -83,6 +85,12 @@ def _read_table(content: bytes, media_type: str) -> "DataFrame":
 
 def _of_table(table: "DataFrame", index: Searched, limits: Limits) -> ItemBatch:
     limits.check("max_items", len(table), "the number of items")
+    size, largest = table.estimated_size(), MOST_UNPACKED * limits.max_body_bytes
+    if size > largest:
+        raise InvalidInputError(
+            f"the table takes {size} bytes, since its rows share texts, but at most {largest} are allowed; send fewer "
+            "items at once."
+        )
     if EMBEDDING not in table.columns:
         raise InvalidInputError(f"the table has no column {EMBEDDING!r}; its columns are: {', '.join(table.columns)}.")
     kind = table.schema[EMBEDDING]

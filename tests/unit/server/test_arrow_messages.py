@@ -49,6 +49,19 @@ def test_a_compressed_table_is_refused(tmp_path: Path, media_type: str, compress
 
 
 @pytest.mark.parametrize("media_type", WAYS)
+def test_rows_that_share_a_large_text_are_refused(tmp_path: Path, media_type: str) -> None:
+    index = make_index(tmp_path / "movies.index", 5)
+    shared = pl.repeat("a" * 100_000, 100, eager=True)
+    table = pl.DataFrame({"id": range(100), "embedding": [[0.5] * DIM] * 100, "title": shared, "year": [1] * 100})
+    content, limits = written(table, media_type), Limits(max_body_bytes=2**20)
+    assert len(content) < limits.max_body_bytes
+    with pytest.raises(InvalidInputError, match="its rows share texts"):
+        read_items(content, media_type, index=index, model=None, limits=limits, replaces=True)
+    accepted = read_items(content, media_type, index=index, model=None, limits=Limits(), replaces=True)
+    assert accepted.items.shape == (100, DIM)
+
+
+@pytest.mark.parametrize("media_type", WAYS)
 def test_embeddings_that_are_not_numbers(tmp_path: Path, media_type: str) -> None:
     index = WholeIndex(make_index(tmp_path / "movies.index", 5))
     content = written(TABLE.with_columns(embedding=pl.lit(["x" * 100, "y"])), media_type)

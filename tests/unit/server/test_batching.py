@@ -136,20 +136,33 @@ def test_the_queue_holds_what_can_be_answered_soon(index: ServedIndex) -> None:
     queue._rate = 10.0
     queue.put(ask(index, QUERIES.repeat(2, 1))[0])  # a large request is not refused if nothing waits
     assert queue.is_full
-    with pytest.raises(Problem, match="80 queries wait and the queue has room for 64"):
+    with pytest.raises(Problem, match="80 queries wait and the queue has room for 64") as raised:
         queue.put(ask(index, QUERIES[:1])[0])
+    assert raised.value.limit == ("queue_queries", 256)  # as the server describes its limits
+
+
+class PanicError(BaseException):
+    """As polars raises it: not an Exception."""
+
+
+class Panicking:
+    def find_rows(self, *_: object) -> None:
+        raise PanicError("/secret")
 
 
 def test_a_fault_does_not_end_the_thread(index: ServedIndex, caplog: pytest.LogCaptureFixture) -> None:
     broken = ask(index, QUERIES[:1], Question(5, object(), None, pad=False))  # not a strategy
-    worse = ask(index, None or QUERIES[:1], exclude=[[]], filter_viewed=None)
+    worse = ask(index, QUERIES[:1])
     worse[0].values = object()
+    panicking = ask(index, QUERIES[:1], Question(5, Panicking(), None, pad=False))
     good = ask(index, QUERIES[:1])
-    outcomes = answer_all([broken, worse, good])
+    outcomes = answer_all([broken, worse, panicking, good])
     assert isinstance(outcomes[0], Exception)
     assert isinstance(outcomes[1], Exception)
-    assert isinstance(outcomes[2], Outcome)
-    assert caplog is not None
+    assert isinstance(outcomes[2], Problem)
+    assert (outcomes[2].status, "secret" in outcomes[2].detail) == (500, False)
+    assert isinstance(outcomes[3], Outcome)
+    assert "a search failed" in caplog.text
 
 
 def test_one_version_answers_a_batch(tmp_path: Path) -> None:

@@ -1,0 +1,10 @@
+"""Batch jobs: large inputs in parts, in this process or on Ray, with output that a second run completes."""
+
+from railsearch.distributed.batch.passages import build_passages_index
+from railsearch.distributed.batch.ray_runner import RayRunner
+from railsearch.distributed.batch.recommend import recommend_all
+from railsearch.distributed.batch.runners import LocalRunner, Runner
+from railsearch.distributed.batch.running import JobReport
+from railsearch.distributed.batch.search import search_file
+
+__all__ = ["JobReport", "LocalRunner", "RayRunner", "Runner", "build_passages_index", "recommend_all", "search_file"]
