@@ -16,7 +16,7 @@ from railsearch import Adaptive, Average, BruteForce, Combined, Index, PerCompon
 from railsearch.distributed import ShardedIndex, shard_index
 from railsearch.distributed.layout import Layout
 from railsearch.distributed.ray_workers import RayWorkers
-from railsearch.distributed.sharded_index import shard_places
+from railsearch.distributed.starting import shard_places
 from railsearch.errors import ClusterError, IndexFolderError, InvalidInputError, ShardLostError
 from tests.support.ray_clusters import RayNodes, ray_nodes, wait_until
 from tests.support.served import DIM, make_index
@@ -153,9 +153,9 @@ def test_kills_in_the_middle_of_searches(
     num_lost = int((split.find(writer.acknowledged) < 0).sum())
     with capsys.disabled():
         print(
-            f"\n{num_right} searches right, {num_wrong} wrong; {len(writer.acknowledged)} items acknowledged, {num_lost} "
-            f"lost; {workers.num_retried} calls retried, {workers.num_hedged} asked twice; {num_refused} searches and "
-            f"{writer.num_refused} writes refused"
+            f"\n{num_right} searches right, {num_wrong} wrong; {len(writer.acknowledged)} items acknowledged, "
+            f"{num_lost} lost; {workers.num_retried} calls retried, {workers.num_hedged} asked twice; "
+            f"{num_refused} searches and {writer.num_refused} writes refused"
         )
     assert (num_wrong, num_lost, len(writer.acknowledged)) == (0, 0, batches.shape[0] * batches.shape[1])
     assert workers.num_retried + workers.num_hedged > 0

@@ -18,7 +18,7 @@ from railsearch.index import Allow, Engine, Exclude, Index, Strategy, searching
 from railsearch.index.building import check_parts
 from railsearch.index.corpus import Corpus
 from railsearch.index.filters import make_filter
-from railsearch.index.serving import open_version
+from railsearch.index.serving import find_text, open_version
 from railsearch.kernels import NO_ROW, RowFilter, plain_arithmetic
 from railsearch.similarity import QueryParts
 
@@ -101,6 +101,12 @@ class Shard:
         assert frame is not None
         known = [name for name in frame.columns if name in set(names)]
         return frame.select(known or frame.columns)[corpus.rows.cpu().numpy()]
+
+    def find_text(self, version: int, text: str, limit: int, column: str | None) -> "tuple[Tensor, DataFrame]":
+        """Return the integer ids (n,) and the table of the first items that contain a text; see `serving.find_text`."""
+        index = self._at(version)
+        found = find_text(index, text, limit=limit, column=column)
+        return index.find(found["id"].to_list()), found
 
     def explain(self, version: int, query: ArrayLike, item_id: int | str, user_id: int | None) -> Explanation:
         """Return the component scores and gate weights behind the score of an item that is here."""
