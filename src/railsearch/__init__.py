@@ -1,9 +1,10 @@
 """railsearch: retrieval with learned similarities, with a certificate of how good each answer is.
 
 The names here are enough for most programs. The rest is in `railsearch.errors`, `railsearch.recipes` (settings of
-models and training), `railsearch.data`, `railsearch.encoders`, `railsearch.models`, `railsearch.similarity` (the
-contract of a similarity), `railsearch.baselines`, `railsearch.evaluation`, `railsearch.benchmark`, `railsearch.client`
-(searches over HTTP), `railsearch.distributed` (indexes that are split into shards) and `railsearch.testing`.
+models and training), `railsearch.data`, `railsearch.encoders`, `railsearch.engines` (FAISS, Milvus and PostgreSQL as
+first stages), `railsearch.models`, `railsearch.similarity` (the contract of a similarity), `railsearch.baselines`,
+`railsearch.evaluation`, `railsearch.benchmark`, `railsearch.client` (searches over HTTP), `railsearch.distributed`
+(indexes that are split into shards, batch jobs) and `railsearch.testing`.
 """
 
 import importlib
@@ -17,6 +18,7 @@ if TYPE_CHECKING:
         data,
         distributed,
         encoders,
+        engines,
         errors,
         evaluation,
         models,
@@ -78,6 +80,7 @@ __all__ = [
     "data",
     "distributed",
     "encoders",
+    "engines",
     "errors",
     "evaluate",
     "evaluation",

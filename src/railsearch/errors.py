@@ -2,6 +2,7 @@
 
 from railsearch.foundation.errors import (
     AccessDeniedError,
+    ClusterError,
     DataFolderError,
     DownloadError,
     EngineError,
@@ -9,10 +10,13 @@ from railsearch.foundation.errors import (
     IdExistsError,
     IndexFolderError,
     IndexLockedError,
+    IndexRebuiltError,
     InvalidInputError,
+    JobFolderError,
     MissingExtraError,
     ModelFolderError,
     NotEnoughItemsError,
+    NotEnoughMemoryError,
     NotServedError,
     RailsearchError,
     ServerBusyError,
@@ -26,6 +30,7 @@ from railsearch.foundation.errors import (
 
 __all__ = [
     "AccessDeniedError",
+    "ClusterError",
     "DataFolderError",
     "DownloadError",
     "EngineError",
@@ -33,10 +38,13 @@ __all__ = [
     "IdExistsError",
     "IndexFolderError",
     "IndexLockedError",
+    "IndexRebuiltError",
     "InvalidInputError",
+    "JobFolderError",
     "MissingExtraError",
     "ModelFolderError",
     "NotEnoughItemsError",
+    "NotEnoughMemoryError",
     "NotServedError",
     "RailsearchError",
     "ServerBusyError",

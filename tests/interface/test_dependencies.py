@@ -20,10 +20,8 @@ TESTED = {
     canonicalize_name(name): Version(version)
     for name, version in re.findall(r"^([\w-]+)==(\S+)$", (ROOT / "constraints.txt").read_text(), flags=re.MULTILINE)
 }
-UNUSED = {"pymilvus", "ray"}
-"""No code imports these yet, so there is no tested version."""
 GROUPS = [PYPROJECT["build-system"]["requires"], PROJECT["dependencies"], *PROJECT["optional-dependencies"].values()]
-REQUIREMENTS = [text for group in GROUPS for text in group if Requirement(text).name not in {"railsearch", *UNUSED}]
+REQUIREMENTS = [text for group in GROUPS for text in group if Requirement(text).name != "railsearch"]
 TEXTS = [
     *(path for path in (ROOT / "src").rglob("*") if path.suffix in {".py", ".toml"}),
     *ROOT.glob("*.md"),

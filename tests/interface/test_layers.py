@@ -14,7 +14,7 @@ LAYERS = {
     "folders": 2,
     "kernels": 3, "encoders": 3, "data": 3,
     "models": 4, "index": 4,
-    "training": 5, "evaluation": 5, "benchmark": 5, "testing": 5,
+    "training": 5, "evaluation": 5, "benchmark": 5, "engines": 5, "testing": 5,
     "recommender": 6, "text_retriever": 6, "demo": 6,
     "baselines": 7, "distributed": 7, "recipes": 7,
     "loading": 8,

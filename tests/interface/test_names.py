@@ -19,6 +19,7 @@ MODULES = [
     "data",
     "distributed",
     "encoders",
+    "engines",
     "errors",
     "evaluation",
     "recipes",

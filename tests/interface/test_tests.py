@@ -12,7 +12,8 @@ PACKAGE = Path(railsearch.__file__).parent
 TESTS = Path(__file__).parents[1]
 OPTIONAL = (
     "bm25s", "faiss", "fastapi", "httpcore", "httpx", "huggingface_hub", "matplotlib", "orjson", "prometheus_client",
-    "pymilvus", "ray", "starlette", "tensorboard", "tokenizers", "torch.utils.tensorboard", "transformers", "uvicorn",
+    "psycopg", "pymilvus", "ray", "starlette", "tensorboard", "tokenizers", "torch.utils.tensorboard", "transformers",
+    "uvicorn",
 )  # fmt: skip
 
 

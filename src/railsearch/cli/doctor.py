@@ -24,6 +24,7 @@ EXTRAS: dict[Extra, str] = {
     "client": "httpx",
     "serve": "fastapi",
     "milvus": "pymilvus",
+    "postgres": "psycopg",
     "ray": "ray",
 }
 MATMUL_PROBE = """

@@ -9,6 +9,9 @@ PHRASES = {
     "allow_download=True": "--allow-download",
     "Recommender.save": "`railsearch train`",
     "TextRetriever.save": "`railsearch train`",
+    "allow it with behind='allow'": "allow it with behind=allow in --engine",
+    "bring it up to date with sync_engine": "bring it up to date with `railsearch engine sync`",
+    "use column='halfvec'": "use column=halfvec in --engine",
     "build an index with build_index of the model": "build an index with `railsearch index build --model`",
     'cold_start="popular"': "--cold-start popular",
     "build it with Index.build(..., path=...)": "build it with `railsearch index build`",
@@ -50,9 +53,11 @@ SUBJECTS = {
     "min_count": "--min-count",
     "num_items": "--items",
     "num_queries": "--num-queries",
+    "output": "--output",
     "pairs": "--pairs",
     "queries": "--queries",
     "query_embeddings": "--queries",
+    "rows_per_part": "--rows-per-part",
     "sample_queries": "--queries",
     "seed": "--seed",
     "shape": "workload",
@@ -62,6 +67,7 @@ SUBJECTS = {
     "texts": "--text",
     "users": "--users",
     "validation_pairs": "--validation-pairs",
+    "verify": "--verify",
 }
 """Arguments that an error is about, and the flags or arguments of a command."""
 _NAMES = "|".join(SUBJECTS)

@@ -18,7 +18,7 @@ from railsearch.index import Allow, Engine, Exclude, Index, Strategy, searching
 from railsearch.index.building import check_parts
 from railsearch.index.corpus import Corpus
 from railsearch.index.filters import make_filter
-from railsearch.index.serving import open_version
+from railsearch.index.serving import find_text, open_version
 from railsearch.kernels import NO_ROW, RowFilter, plain_arithmetic
 from railsearch.similarity import QueryParts
 
@@ -56,12 +56,21 @@ class ShardState:
 class Shard:
     """One shard of a split index. Every request names the version that it means, so replicas never mix versions."""
 
-    def __init__(self, folder: Path, *, birth: str, engine: Engine | None = None, kernel: str | None = None) -> None:
+    def __init__(
+        self,
+        folder: Path,
+        *,
+        birth: str,
+        engine: Engine | None = None,
+        kernel: str | None = None,
+        verify: str = "full",
+    ) -> None:
         """Store where the shard is, and the id of the index that must be there."""
         self._folder = folder
         self._birth = birth
         self._engine = engine
         self._kernel = kernel
+        self._verify = verify
         self._opened: OrderedDict[int, Index] = OrderedDict()
         self._opening = threading.Lock()
 
@@ -92,6 +101,12 @@ class Shard:
         assert frame is not None
         known = [name for name in frame.columns if name in set(names)]
         return frame.select(known or frame.columns)[corpus.rows.cpu().numpy()]
+
+    def find_text(self, version: int, text: str, limit: int, column: str | None) -> "tuple[Tensor, DataFrame]":
+        """Return the integer ids (n,) and the table of the first items that contain a text; see `serving.find_text`."""
+        index = self._at(version)
+        found = find_text(index, text, limit=limit, column=column)
+        return index.find(found["id"].to_list()), found
 
     def explain(self, version: int, query: ArrayLike, item_id: int | str, user_id: int | None) -> Explanation:
         """Return the component scores and gate weights behind the score of an item that is here."""
@@ -206,7 +221,7 @@ class Shard:
     def _open(self, version: int) -> Index:
         if self._opened:
             return open_version(next(reversed(self._opened.values())), version)
-        index = Index.open(self._folder, version=version, engine=self._engine, kernel=self._kernel)
+        index = Index.open(self._folder, version=version, engine=self._engine, kernel=self._kernel, verify=self._verify)
         if index.contents.birth != self._birth:
             raise IndexFolderError(
                 f"{self._folder} holds index {index.contents.birth} but {self._birth} belongs to this split; restore "

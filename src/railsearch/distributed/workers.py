@@ -10,7 +10,20 @@ from railsearch.foundation.errors import InvalidInputError
 from railsearch.index import Engine
 
 METHODS = frozenset(
-    {"columns", "compact", "describe", "explain", "find", "ids", "items", "open", "put", "remove", "search"}
+    {
+        "columns",
+        "compact",
+        "describe",
+        "explain",
+        "find",
+        "find_text",
+        "ids",
+        "items",
+        "open",
+        "put",
+        "remove",
+        "search",
+    }
 )
 """The methods of a shard that a call may name."""
 
@@ -26,10 +39,12 @@ class ShardPlace:
     engine: Engine | None = None
     """The engine of its first stage, as in `Index.open`."""
     kernel: str | None = None
+    verify: str = "full"
+    """When the bytes of its folder are checked, as in `Index.open`."""
 
     def open(self) -> Shard:
         """Return the shard; its folder is opened and checked when a version of it is first asked for."""
-        return Shard(self.folder, birth=self.birth, engine=self.engine, kernel=self.kernel)
+        return Shard(self.folder, birth=self.birth, engine=self.engine, kernel=self.kernel, verify=self.verify)
 
 
 @dataclass(frozen=True, slots=True, eq=False)

@@ -3,22 +3,21 @@
 import copy
 import dataclasses
 import threading
-from collections.abc import Callable, Mapping, Sequence, Sized
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 
 from railsearch.foundation.errors import IndexFolderError, InvalidInputError, StorageError
 from railsearch.foundation.inputs import ArrayLike, ArrowTable, check_count
 from railsearch.foundation.progress import counting
-from railsearch.foundation.results import ItemBatch, ItemBatches
-from railsearch.index.building import Items, SegmentBuilder, one_query, prepare_similarity
+from railsearch.index.building import Items, SegmentBuilder, count_items, one_query, prepare_similarity
 from railsearch.index.changes import Keep, compacted, with_added, without_ids, without_items
-from railsearch.index.corpus import Corpus, Precision
-from railsearch.index.engines import Engine, Flat, ScanPrecision, ensure_available
+from railsearch.index.corpus import Corpus, Precision, vector_dim
+from railsearch.index.engines import Engine, Flat, ScanPrecision, ensure_available, ensure_builds
 from railsearch.index.keys import to_integers
 from railsearch.index.metadata import fit_columns
 from railsearch.index.numbering import Numbering, SeenIds
 from railsearch.index.segment import Segment
-from railsearch.index.storage import Snapshot, Store
+from railsearch.index.storage import Snapshot, Store, Verify
 from railsearch.index.storage.creating import creating, new_index
 from railsearch.index.tuned import TunedStrategy, tuned_for
 from railsearch.kernels import KernelName
@@ -72,7 +71,7 @@ class Contents:
     ) -> "Contents":
         """Build in memory, or in a folder that is complete or missing."""
         check_similarity(similarity)
-        chosen = ensure_available(Flat(scan) if engine is None else engine, similarity.component_dim)
+        chosen = ensure_builds(Flat(scan) if engine is None else engine, similarity.component_dim)
         source = _checked_source(source)
         if path is not None:
             fingerprint(similarity)  # raises if it cannot be saved
@@ -83,8 +82,9 @@ class Contents:
         given, similarity = similarity, prepare_similarity(similarity)
         models = tuple(dict.fromkeys([*_models(similarity), *_models(given)]))
         dtype = None if precision is Precision.FP32 else precision.dtype
-        with counting("indexing", _count(items), is_shown=show_progress) as on_rows:
+        with counting("indexing", count_items(items), is_shown=show_progress) as on_rows:
             builder = SegmentBuilder(similarity, dtype=dtype, models=models, on_rows=on_rows)
+            builder.check_memory(count_items(items), is_in_memory=path is None)
             if path is None:
                 (segment,) = builder.build(items, ids, metadata, rows_per_segment=None, numbering=Numbering())
                 return cls(corpus=Corpus.build(similarity, [segment], chosen), models=models, source=source)
@@ -108,17 +108,19 @@ class Contents:
         version: int | None = None,
         engine: Engine | None = None,
         kernel: KernelName | None = None,
+        verify: Verify = Verify.FULL,
     ) -> "Contents":
         """Open a version of a folder, the newest if none is named."""
         if version is not None:
             check_count(version, name="version")
         if engine is not None:
             ensure_available(engine)
-        store = Store(path)
+        store = Store(path, verify)
         snapshot = store.read(version)
         wanted = Flat(snapshot.manifest.scan) if engine is None else engine
-        chosen = ensure_available(wanted, snapshot.similarity.component_dim)
-        corpus = Corpus.build(snapshot.similarity, snapshot.segments, chosen, kernel)
+        chosen = ensure_available(wanted, vector_dim(wanted, snapshot.similarity))
+        corpus = Corpus.build(snapshot.similarity, snapshot.segments, chosen, kernel, snapshot.origin)
+        corpus.check_collection()
         return cls._of_version(store, snapshot, corpus, is_pinned=version is not None)
 
     @classmethod
@@ -177,7 +179,7 @@ class Contents:
         if self._store is None:
             raise InvalidInputError("this index is in memory only; it has no folder to open again.")
         snapshot = self._store.read(version, known=self._snapshot)
-        corpus = self.corpus.with_segments(snapshot.segments, snapshot.similarity)
+        corpus = self.corpus.with_segments(snapshot.segments, snapshot.similarity, snapshot.origin)
         contents = self._of_version(self._store, snapshot, corpus, is_pinned=version is not None)
         contents._is_base = is_base
         return contents
@@ -194,7 +196,7 @@ class Contents:
     ) -> None:
         """Add items; with `replaces`, those that have the same ids are replaced. For `numbers` see `Numbering`."""
         purpose = "upsert" if replaces else "add"
-        with counting(purpose, _count(items), is_shown=show_progress) as on_rows:
+        with counting(purpose, count_items(items), is_shown=show_progress) as on_rows:
             builder = self._builder(on_rows)
 
             def change(segments: Sequence[Segment], keep: Keep) -> Sequence[Segment]:
@@ -249,8 +251,7 @@ class Contents:
 
     def close(self) -> None:
         """Release the version that is open, so that cleanup may remove it."""
-        for segment in self.corpus.segments:
-            segment.tables.close()
+        self.corpus.close_tables()
         if self._snapshot is not None:
             self._snapshot.lock.release()
 
@@ -299,7 +300,7 @@ class Contents:
         if before is not None and snapshot.manifest == before.manifest:
             snapshot.lock.release()
             return False
-        self.corpus = self.corpus.with_segments(snapshot.segments, snapshot.similarity)
+        self.corpus = self.corpus.with_segments(snapshot.segments, snapshot.similarity, snapshot.origin)
         self.tuned = snapshot.manifest.tuned
         self.version = snapshot.manifest.version
         self._snapshot = snapshot
@@ -308,7 +309,7 @@ class Contents:
         return True
 
     def _builder(self, on_rows: Callable[[int], None]) -> SegmentBuilder:
-        dtype = self.corpus.segments[0].parts.components.dtype
+        dtype = self.corpus.segments[0].dtype
         return SegmentBuilder(self.corpus.similarity, dtype=dtype, models=self.models, on_rows=on_rows)
 
 
@@ -318,17 +319,6 @@ def _checked_source(source: object) -> dict[str, str]:
     if not isinstance(source, Mapping) or not all(isinstance(text, str) for pair in source.items() for text in pair):
         raise InvalidInputError(f"source is {source!r}; give a mapping of text to text.")
     return dict(source)
-
-
-def _count(items: object) -> int | None:
-    """Return the number of items, if it is known in advance."""
-    if isinstance(items, ItemBatch):
-        return _count(items.items)
-    if isinstance(items, ItemBatches):
-        return items.num_items
-    if isinstance(items, (list, tuple)) and items and isinstance(items[0], ItemBatch):
-        return None
-    return len(items) if isinstance(items, Sized) else None
 
 
 def _models(similarity: Similarity) -> list[str]:

@@ -11,10 +11,22 @@ from torch import Tensor
 
 from railsearch.foundation.errors import InvalidInputError
 from railsearch.foundation.inputs import ArrayLike
-from railsearch.index.engines import Engine, Flat
+from railsearch.foundation.memory import check_memory
+from railsearch.index.engines import (
+    CollectionTable,
+    Engine,
+    Flat,
+    GuardedTable,
+    Origin,
+    SlotTable,
+    Stamp,
+    Table,
+    as_collection_engine,
+    layout_of,
+)
 from railsearch.index.keys import NOT_FOUND, has_keys, to_integers
 from railsearch.index.metadata import KEY, stack, without_keys
-from railsearch.index.segment import Segment
+from railsearch.index.segment import Segment, sort_runs
 from railsearch.kernels import Kernel, KernelName, RowFilter, choose_kernel, use_kernel
 from railsearch.similarity import ItemParts, Similarity
 
@@ -42,10 +54,27 @@ class Stretch:
     first_row: int
     """Their first row in the corpus."""
     segment: Segment
-    parts: ItemParts
+    first: int
+    """Their first row in the segment."""
+    last: int
+    """The row after their last one."""
 
     def __len__(self) -> int:
-        return len(self.parts)
+        return self.last - self.first
+
+    @property
+    def parts(self) -> ItemParts:
+        """Their item side."""
+        return self.segment.parts_between(self.first, self.last)
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class TableStretch:
+    """Consecutive rows of the corpus, and the table of an engine that holds them."""
+
+    first_row: int
+    num_rows: int
+    table: Table
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -66,6 +95,10 @@ class Corpus:
     """The place of each row (N,) in the order of ids, which decides ties; None if rows have that order."""
     like: Tensor
     """An empty tensor with the precision and device of scores."""
+    origin: Origin | None
+    """The index folder and version that the segments come from; None in memory."""
+    collection: CollectionTable | None
+    """The collection of the engine, if it keeps one instead of tables."""
 
     @classmethod
     def build(
@@ -74,6 +107,7 @@ class Corpus:
         segments: Sequence[Segment],
         engine: Engine | None = None,
         kernel: KernelName | None = None,
+        origin: Origin | None = None,
     ) -> "Corpus":
         """Put segments one after the other; there is at least one, which may be empty."""
         row_ids = segments[0].ids if len(segments) == 1 else torch.cat([segment.ids for segment in segments])  # (N,)
@@ -85,13 +119,17 @@ class Corpus:
         rows = torch.arange(len(row_ids), device=row_ids.device) if is_live is None else is_live.nonzero().flatten()
         ids, places = row_ids if is_live is None else row_ids[rows], None
         if bool((ids[1:] < ids[:-1]).any()):
-            ids, order = ids.sort()
+            ids, order = sort_runs(ids)
             rows = rows[order]
             places = torch.zeros_like(row_ids)  # (N,)
             places[rows] = torch.arange(len(rows), device=rows.device)
         with use_kernel(kernel):
-            chosen = choose_kernel(similarity, segments[0].parts.components.device)
+            chosen = choose_kernel(similarity, segments[0].stored_parts.components.device)
         weights = next(iter(similarity.parameters()), None)
+        collection = None
+        if engine is not None and origin is not None and (keeper := as_collection_engine(engine)) is not None:
+            stamp = stamp_of(similarity, segments, origin, num_items=len(ids))
+            collection = CollectionTable(keeper, stamp, ids=ids, rows=rows, num_rows=len(row_ids))
         return cls(
             similarity=similarity,
             segments=tuple(segments),
@@ -103,13 +141,17 @@ class Corpus:
             ids=ids,
             rows=rows,
             places=places,
-            like=segments[0].sums[:0] if weights is None else weights.detach().flatten()[:0],
+            like=segments[0].stored_sums[:0] if weights is None else weights.detach().flatten()[:0],
+            origin=origin,
+            collection=collection,
         )
 
-    def with_segments(self, segments: Sequence[Segment], similarity: Similarity | None = None) -> "Corpus":
+    def with_segments(
+        self, segments: Sequence[Segment], similarity: Similarity | None = None, origin: Origin | None = None
+    ) -> "Corpus":
         """Return other segments with the same engine and kernel, under the same similarity if no other is given."""
         chosen = self.similarity if similarity is None else similarity
-        return Corpus.build(chosen, segments, self.engine, self.wanted_kernel)
+        return Corpus.build(chosen, segments, self.engine, self.wanted_kernel, origin)
 
     def __len__(self) -> int:
         return len(self.row_ids)
@@ -117,14 +159,14 @@ class Corpus:
     def __getitem__(self, rows: Tensor) -> ItemParts:
         """Return the parts of rows (B, C): components (B, C, Px, d) and gate (B, C, P)."""
         if len(self.segments) == 1:
-            return self.segments[0].parts[rows]
+            return self.segments[0].parts_of(rows)
         flat = rows.flatten()
-        example = self.segments[0].parts
+        example = self.segments[0].stored_parts
         components = example.components.new_empty(len(flat), *example.components.shape[1:])  # (B * C, Px, d)
         gate = None if example.gate is None else example.gate.new_empty(len(flat), example.gate.shape[1])  # (B * C, P)
         for stretch in self.stretches():
             is_here = (flat >= stretch.first_row) & (flat < stretch.first_row + len(stretch))  # (B * C,)
-            found = stretch.parts[flat[is_here] - stretch.first_row]
+            found = stretch.segment.parts_of(flat[is_here] - stretch.first_row)
             components[is_here] = found.components
             if gate is not None and found.gate is not None:
                 gate[is_here] = found.gate
@@ -133,10 +175,20 @@ class Corpus:
             None if gate is None else gate.view(*rows.shape, gate.shape[1]),
         )
 
+    def pieces_of(self, rows: Tensor) -> list[ItemParts]:
+        """Return the parts of all rows where they lie, one piece for each segment; only the given rows may be read."""
+        if not self.is_checked:
+            wanted = torch.unique(rows)  # ascending
+            for first, segment in zip(_starts(self.segments), self.segments, strict=True):
+                if segment.checks is not None:
+                    limits = torch.searchsorted(wanted, torch.tensor([first, first + len(segment)]))
+                    segment.checks.check_rows(wanted[limits[0] : limits[1]] - first)
+        return [segment.stored_parts for segment in self.segments]
+
     @property
-    def pieces(self) -> list[ItemParts]:
-        """The parts of all rows where they lie: one piece for each segment."""
-        return [segment.parts for segment in self.segments]
+    def is_checked(self) -> bool:
+        """Whether the parts of every item were checked; only then is something known of items that were not read."""
+        return all(segment.checks is None or segment.checks.has_checked_parts for segment in self.segments)
 
     @property
     def row_filter(self) -> RowFilter | None:
@@ -150,12 +202,67 @@ class Corpus:
         for begin, segment in zip(_starts(self.segments), self.segments, strict=True):
             step = max(1, len(segment) if size is None else size)
             for first in range(0, len(segment), step):
-                yield Stretch(begin + first, segment, segment.parts[first : first + step])
+                yield Stretch(begin + first, segment, first, min(first + step, len(segment)))
+
+    def sum_tables(self, engine: Engine) -> Iterator[TableStretch]:
+        """Yield all rows in order, with tables of the sum of each item's components."""
+        if (whole := self._of_collection(engine, None)) is not None:
+            yield whole
+            return
+        for stretch in self.stretches():
+            yield TableStretch(stretch.first_row, len(stretch), stretch.segment.sum_table(engine))
+
+    def component_tables(self, engine: Engine, component: int) -> Iterator[TableStretch]:
+        """Yield all rows in order, with tables of one component of each item."""
+        if (whole := self._of_collection(engine, component)) is not None:
+            yield whole
+            return
+        for stretch in self.stretches():
+            yield TableStretch(stretch.first_row, len(stretch), stretch.segment.component_table(engine, component))
+
+    def _of_collection(self, engine: Engine, component: int | None) -> TableStretch | None:
+        if self.collection is None or engine is not self.engine:
+            return None
+        guarded = GuardedTable(engine, self.collection, len(self))
+        num_slots = self.similarity.num_item_components
+        return TableStretch(0, len(self), SlotTable(guarded, num_slots=num_slots, slot=component))
 
     def prepare_engine(self) -> None:
-        """Open or build all tables of the engine."""
-        for segment in self.segments:
+        """Open or build all tables of the engine, or check that its collection holds these items.
+
+        Refuses to if the tables need more memory than there is.
+        """
+        self.check_collection()
+        has_components = not self.engine.sees_every_row or self.engine.supports_threshold
+        check_memory(
+            self.engine_bytes() + (self.engine_bytes(by_component=True) if has_components else 0),
+            work=f"the set of tables of {self.engine.key} for {len(self):,} items",
+            remedy="choose an engine with smaller tables",
+        )
+        for segment in self.segments if self.collection is None else ():
             segment.prepare(self.engine)
+
+    def list_bytes(self, n: int) -> int:
+        """Return the bytes of a list of the n best rows of every segment, with their scores."""
+        return sum(min(n, len(segment)) for segment in self.segments) * (8 + self.like.element_size())
+
+    def engine_bytes(self, *, by_component: bool = False) -> int:
+        """Return the least memory of the tables that a search by average, or by component, has to open or build."""
+        if self.collection is not None:
+            return 0
+        return sum(segment.table_bytes(self.engine, by_component=by_component) for segment in self.segments)
+
+    def check_collection(self) -> None:
+        """Check that the collection of the engine holds these items, if it keeps one; raise an EngineError if not."""
+        if self.collection is not None:
+            self.collection.check()
+
+    def close_tables(self) -> None:
+        """Close all tables of engines, and the connection to a collection."""
+        for segment in self.segments:
+            segment.tables.close()
+        if self.collection is not None:
+            self.collection.close()
 
     @property
     def frame(self) -> "DataFrame | None":
@@ -189,7 +296,11 @@ class Corpus:
     def find(self, ids: ArrayLike) -> Tensor:
         """Return the integer id of each given id (n,); -1 for those of no live item."""
         integers = to_integers(ids, self.segments, name="ids")  # (n,)
-        return integers.masked_fill(~torch.isin(integers, self.ids.cpu()), NOT_FOUND)
+        ids = self.ids.cpu()
+        if not len(ids):
+            return torch.full_like(integers, NOT_FOUND)
+        found = ids[torch.searchsorted(ids, integers).clamp_max(len(ids) - 1)]  # (n,)
+        return integers.masked_fill(found != integers, NOT_FOUND)
 
     def rows_of(self, ids: Tensor) -> Tensor:
         """Return the rows of those ids that are live, each once; other ids are ignored."""
@@ -202,6 +313,26 @@ class Corpus:
     def tie_order(self, rows: Tensor) -> Tensor:
         """Return the order of rows (B, C) among equal scores: the smaller value is better."""
         return rows if self.places is None else self.places[rows]
+
+
+def vector_dim(engine: Engine, similarity: Similarity) -> int:
+    """Return the dimension of the vectors that an engine holds: one component, or all of an item in a collection."""
+    is_whole = as_collection_engine(engine) is not None
+    return similarity.component_dim * (similarity.num_item_components if is_whole else 1)
+
+
+def stamp_of(similarity: Similarity, segments: Sequence[Segment], origin: Origin, *, num_items: int) -> Stamp:
+    """Return the stamp of a collection that holds these segments."""
+    return Stamp(
+        birth=origin.birth,
+        fingerprint=origin.fingerprint,
+        version=origin.version,
+        layout=layout_of((segment.name, segment.is_live) for segment in segments),
+        num_items=num_items,
+        num_components=similarity.num_item_components,
+        component_dim=similarity.component_dim,
+        is_complete=True,
+    )
 
 
 def _starts(segments: Sequence[Segment]) -> list[int]:

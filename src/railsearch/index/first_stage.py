@@ -43,12 +43,10 @@ def best_by_average(
     _check_limit(engine, n)
     vectors = query_parts.components.sum(dim=1, keepdim=True)  # (B, 1, d)
     lists = []
-    for stretch in corpus.stretches():
-        own_filter = (
-            None if row_filter is None else row_filter.of_rows(stretch.first_row, stretch.first_row + len(stretch))
-        )
-        found = stretch.segment.sum_table(engine).best(vectors, n, own_filter)
-        lists.append(_shifted(found, stretch.first_row))
+    for stretch in corpus.sum_tables(engine):
+        first = stretch.first_row
+        own_filter = None if row_filter is None else row_filter.of_rows(first, first + stretch.num_rows)
+        lists.append(_shifted(stretch.table.best(vectors, n, own_filter), first))
     return _best_of(corpus, lists, n).rows[:, 0]
 
 
@@ -58,10 +56,14 @@ def best_by_weights(
 ) -> Tensor:
     """Return the rows (B, n) with the best weighted sum of component scores, by weights (B, P).
 
-    The sum is linear in the components of an item: one dot product over all of them, in a scan of every item.
+    The sum is linear in the components of an item: one dot product over all of them, in the collection of the engine
+    if it keeps one, otherwise in a scan of every item.
     """
     by_pair = weights.view(-1, corpus.similarity.num_query_components, corpus.similarity.num_item_components)
     vectors = torch.einsum("bqx,bqd->bxd", by_pair, query_parts.components).flatten(1)[:, None]  # (B, 1, Px * d)
+    if corpus.collection is not None:
+        _check_limit(corpus.engine, n)
+        return corpus.collection.best(vectors, n, row_filter).rows[:, 0]
     lists = []
     for stretch in corpus.stretches():
         own_filter = (
@@ -110,11 +112,11 @@ def _best_by_engine(corpus: Corpus, query_parts: QueryParts, n: int, row_filter:
     lists, best_outside = [], vectors.new_full((len(vectors),), -torch.inf)  # (B,)
     for component in range(corpus.similarity.num_item_components):
         found_in = []
-        for stretch in corpus.stretches():
-            first, last = stretch.first_row, stretch.first_row + len(stretch)
-            own_filter = None if row_filter is None else row_filter.of_rows(first, last)
-            found = stretch.segment.component_table(engine, component).best(vectors, limit, own_filter)
-            if found.scores.shape[2] < len(stretch):
+        for stretch in corpus.component_tables(engine, component):
+            first = stretch.first_row
+            own_filter = None if row_filter is None else row_filter.of_rows(first, first + stretch.num_rows)
+            found = stretch.table.best(vectors, limit, own_filter)
+            if found.scores.shape[2] < stretch.num_rows:
                 best_outside = torch.maximum(best_outside, found.scores[:, :, -1].amax(dim=1))  # (B,)
             found_in.append(_shifted(found, first))
         nearest = _best_of(corpus, found_in, n + 1)

@@ -16,6 +16,7 @@ from railsearch.index.contents import Contents
 from railsearch.index.corpus import Corpus
 from railsearch.index.filters import Allow, Exclude, allowed_rows_of, make_filter
 from railsearch.index.keys import to_integers
+from railsearch.index.memory import check_search
 from railsearch.index.strategies import BruteForce, FloorStrategy, Found, Strategy
 from railsearch.index.tuned import TunedStrategy
 from railsearch.index.tuning import TuningReport, tune
@@ -57,8 +58,8 @@ def search(
     users = None if user_ids is None else as_user_ids(user_ids, count=len(queries))
     row_filter = make_filter(corpus, exclude, allow, num_queries=len(queries), k=k, pad=pad)
     found = find(corpus, queries, k, strategy, row_filter, users=users)
-    is_measured = tuned is not None and tuned.strategy == strategy and exclude is None and allow is None
-    return _result(corpus, found, tuned.expected_recall if tuned is not None and is_measured else None)
+    is_filtered = exclude is not None or allow is not None
+    return _result(corpus, found, None if tuned is None else tuned.recall_of(strategy, is_filtered=is_filtered))
 
 
 def check_enough(k: int, num_items: int) -> None:
@@ -95,6 +96,7 @@ def find(
         users: one user id for each query.
         floor: scores (B,) that k items elsewhere reach, for a strategy that takes a floor.
     """
+    check_search(corpus, strategy, len(queries), k, queries_per_batch=QUERIES_PER_BATCH)
     batches = []
     for first in range(0, max(1, len(queries)), QUERIES_PER_BATCH):
         last = first + QUERIES_PER_BATCH
@@ -134,6 +136,32 @@ def tune_strategy(
     show_progress: bool | None,
 ) -> TuningReport:
     """Choose a strategy for a k, and store it with the contents; see `Index.tune`."""
+    version = contents.version
+    report = measure_strategies(
+        contents, sample_queries, k, target_recall, confidence, user_ids=user_ids, show_progress=show_progress
+    )
+    remember_choice(contents, report, version=version)
+    return report
+
+
+def remember_choice(contents: Contents, report: TuningReport, *, version: int) -> None:
+    """Store the strategy that was chosen, and the version on which it was measured."""
+    bound = None if report.is_exact else report.guaranteed_recall
+    measured = None if bound is None else ExpectedRecall(bound, report.confidence, version)
+    contents.remember(report.k, TunedStrategy(report.chosen, measured))
+
+
+def measure_strategies(
+    contents: Contents,
+    sample_queries: ArrayLike,
+    k: int,
+    target_recall: float,
+    confidence: float,
+    *,
+    user_ids: ArrayLike | None,
+    show_progress: bool | None,
+) -> TuningReport:
+    """Choose a strategy for a k, and store nothing."""
     k = check_count(k, name="k")
     corpus = contents.corpus
     queries = as_embeddings(sample_queries, name="sample_queries", shape=corpus.similarity.query_shape)
@@ -143,9 +171,11 @@ def tune_strategy(
     def search_with(parts: QueryParts, strategy: Strategy) -> SearchResult:
         return search(contents, parts, k, strategy=strategy, exclude=None, allow=None, user_ids=None, pad=False)
 
-    report = tune(
+    with use_kernel(corpus.wanted_kernel):
+        parts = compute_query_parts(corpus.similarity, queries.to(corpus.like), users)
+    return tune(
         search_with,
-        compute_query_parts(corpus.similarity, queries.to(corpus.like), users),
+        parts,
         k=k,
         num_items=len(corpus.ids),
         max_n=corpus.engine.max_n,
@@ -153,10 +183,6 @@ def tune_strategy(
         confidence=check_positive(confidence, name="confidence"),
         show_progress=show_progress,
     )
-    bound = None if report.is_exact else report.guaranteed_recall
-    measured = None if bound is None else ExpectedRecall(bound, report.confidence, contents.version)
-    contents.remember(k, TunedStrategy(report.chosen, measured))
-    return report
 
 
 def explain(corpus: Corpus, query: ArrayLike, item_id: int | str, *, user_id: int | None) -> Explanation:
@@ -171,13 +197,14 @@ def explain(corpus: Corpus, query: ArrayLike, item_id: int | str, *, user_id: in
     similarity = corpus.similarity
     queries = as_embeddings(as_tensor(query, "query")[None], name="query", shape=similarity.query_shape)
     users = None if user_id is None else as_user_ids([user_id], count=1)
-    found = similarity.compare(
-        as_query_parts(similarity, corpus.like, queries, users), corpus[rows].to(corpus.like.dtype)
-    )
+    with use_kernel(corpus.wanted_kernel):
+        parts = as_query_parts(similarity, corpus.like, queries, users)
+        score = corpus.kernel.score_candidates(parts, corpus, rows[None])  # (1, 1): the bits that a search returns
+    found = similarity.compare(parts, corpus[rows].to(corpus.like.dtype))
     shape = (similarity.num_query_components, similarity.num_item_components)
     return Explanation(
         item_id=item_id,
-        score=float(found.scores[0, 0]),
+        score=float(score[0, 0]),
         component_scores=found.component_scores[0, 0].view(shape),
         gate_weights=found.gate_weights[0, 0].view(shape),
     )
@@ -193,16 +220,17 @@ def stable_query_parts(contents: Contents, queries: ArrayLike, user_ids: ArrayLi
     corpus = contents.corpus
     given = as_embeddings(queries, name="queries", shape=corpus.similarity.query_shape).to(corpus.like)
     users = None if user_ids is None else as_user_ids(user_ids, count=len(given))
-    if has_stable_sides(corpus.similarity, given):
-        return as_query_parts(corpus.similarity, corpus.like, given, users)
-    num_missing = -len(given) % QUERIES_PER_BATCH
-    padded = torch.cat([given, given.new_zeros(num_missing, *given.shape[1:])])
-    all_users = None if users is None else torch.cat([users, users.new_full((num_missing,), NO_USER)])
-    batches = []
-    for first in range(0, len(padded), QUERIES_PER_BATCH):
-        rows = slice(first, first + QUERIES_PER_BATCH)
-        own_users = None if all_users is None else all_users[rows]
-        batches.append(as_query_parts(corpus.similarity, corpus.like, padded[rows].clone(), own_users))
+    with use_kernel(corpus.wanted_kernel):
+        if has_stable_sides(corpus.similarity, given):
+            return as_query_parts(corpus.similarity, corpus.like, given, users)
+        num_missing = -len(given) % QUERIES_PER_BATCH
+        padded = torch.cat([given, given.new_zeros(num_missing, *given.shape[1:])])
+        all_users = None if users is None else torch.cat([users, users.new_full((num_missing,), NO_USER)])
+        batches = []
+        for first in range(0, len(padded), QUERIES_PER_BATCH):
+            rows = slice(first, first + QUERIES_PER_BATCH)
+            own_users = None if all_users is None else all_users[rows]
+            batches.append(as_query_parts(corpus.similarity, corpus.like, padded[rows].clone(), own_users))
     return joined_parts(batches)[: len(given)]
 
 

@@ -16,7 +16,7 @@ def summarise(contents: Contents) -> dict[str, int | str | list[str] | None]:
         "items": len(corpus.ids),
         "removed": len(corpus) - len(corpus.ids),
         "segments": len(corpus.segments),
-        "precision": str(corpus.segments[0].parts.components.dtype).removeprefix("torch."),
+        "precision": str(corpus.segments[0].dtype).removeprefix("torch."),
         "bytes": sum(segment.num_bytes for segment in corpus.segments),
         "kernel": corpus.kernel.name,
         "engine": corpus.engine.key,

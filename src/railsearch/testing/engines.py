@@ -9,8 +9,9 @@ import torch
 from torch import Tensor
 
 from railsearch.foundation.errors import InvalidInputError, RailsearchError
-from railsearch.index.engines import NO_ROW, Engine, Nearest, Table, check_choice
+from railsearch.index.engines import NO_ROW, Engine, Nearest, Table, as_collection_engine, check_choice
 from railsearch.kernels import RowFilter
+from railsearch.testing.collections import check_collection, check_is_free, drop_collection, fill_collection
 
 ROUNDOFF = 2.0**-24
 LEAST_RECALL = 0.5
@@ -27,6 +28,9 @@ def check_engine(engine: Engine, *, seed: int = 0) -> None:
     exist. The properties that an engine states must hold: its key, its limit, bounds,
     thresholds, and tables that can be stored and opened again.
 
+    An engine that keeps a collection on a server, such as `Milvus`, is checked in that collection, which must not exist
+    before: it is created, changed and dropped many times.
+
     Raises:
         AssertionError: the engine breaks the contract; the message says how.
 
@@ -36,12 +40,20 @@ def check_engine(engine: Engine, *, seed: int = 0) -> None:
     _check_description(engine)
     engine.check_available()
     engine.check_available(8)
-    generator = torch.Generator().manual_seed(seed)
+    check_is_free(engine)
+    try:
+        _check_searches(engine, torch.Generator().manual_seed(seed))
+    finally:
+        drop_collection(engine)
+
+
+def _check_searches(engine: Engine, generator: torch.Generator) -> None:
     _check_edges(engine)
     recalls = []
     for num_rows in (1, 40, MOST_ROWS):
-        for place, rows in enumerate(_rows(num_rows, generator)):
-            table = engine.build(_name(place), rows)
+        is_whole = as_collection_engine(engine) is not None
+        for place, rows in enumerate(_rows(num_rows, generator, has_forms=not is_whole)):
+            table = _build(engine, _name(place), rows)
             vectors = torch.randn(3, 2, rows.shape[1], generator=generator)  # (B, V, d)
             for row_filter in _filters(num_rows, generator):
                 recalls += _check_table(engine, table, rows, vectors, row_filter)
@@ -49,6 +61,8 @@ def check_engine(engine: Engine, *, seed: int = 0) -> None:
                 _check_round_trip(engine, table, rows, vectors)
             _check_threads(table, vectors, _tolerance(rows, vectors))
             table.close()
+    if (keeper := as_collection_engine(engine)) is not None:
+        check_collection(keeper)
     recall = sum(recalls) / len(recalls)
     assert recall >= LEAST_RECALL, f"{engine.key} finds {recall:.0%} of the best rows, less than {LEAST_RECALL:.0%}"
 
@@ -75,19 +89,30 @@ def _check_description(engine: Engine) -> None:
 
 def _check_edges(engine: Engine) -> None:
     """Check tables without rows and searches without queries."""
-    table = engine.build(_name(), torch.empty(0, 8))
+    table = _build(engine, _name(), torch.empty(0, 8))
     n = _limited(engine, 3)
     empty = table.best(torch.ones(2, 1, 8), n, None)
     assert tuple(empty.rows.shape) == tuple(empty.scores.shape) == (2, 1, 0), "a table without rows returned rows"
     if engine.is_persistent:
         opened = engine.open(_name(), torch.empty(0, 8), table.to_bytes())
         assert tuple(opened.best(torch.ones(2, 1, 8), n, None).rows.shape) == (2, 1, 0), "it returned rows once opened"
-    nobody = engine.build(_name(), torch.ones(5, 8)).best(torch.empty(0, 2, 8), n, None)
+    table.close()
+    table = _build(engine, _name(), torch.ones(5, 8))
+    nobody = table.best(torch.empty(0, 2, 8), n, None)
     assert tuple(nobody.rows.shape) == (0, 2, n), "a search without queries has the wrong shape"
+    table.close()
 
 
-def _rows(num_rows: int, generator: torch.Generator) -> Iterator[Tensor]:
-    """Yield vectors (N, d): scattered and repeated; in a large table also near each other and in every form."""
+def _build(engine: Engine, name: str, rows: Tensor) -> Table:
+    keeper = as_collection_engine(engine)
+    return engine.build(name, rows) if keeper is None else fill_collection(keeper, name, rows)
+
+
+def _rows(num_rows: int, generator: torch.Generator, *, has_forms: bool) -> Iterator[Tensor]:
+    """Yield vectors (N, d): scattered and repeated; in a large table also near each other and in every form.
+
+    A collection is written in one form only.
+    """
     scattered = torch.randn(num_rows, 8, generator=generator)
     components = torch.randn(num_rows, 3, 8, generator=generator)
     yield scattered
@@ -96,6 +121,8 @@ def _rows(num_rows: int, generator: torch.Generator) -> Iterator[Tensor]:
         return
     yield scattered[:1] + 1e-3 * torch.randn(num_rows, 8, generator=generator)
     yield torch.randn(num_rows, 1, generator=generator)
+    if not has_forms:
+        return
     yield components[:, 1]  # one component of every item: not contiguous in memory
     yield components[:, 2].to(torch.float16)
     yield components[:, 0].to(torch.bfloat16)

@@ -2,14 +2,18 @@
 
 import dataclasses
 import re
-from collections.abc import Hashable
+from collections.abc import Hashable, Mapping
 from typing import TypeVar
 
 from railsearch.foundation.errors import InvalidInputError
+from railsearch.index.engines.collection import as_collection_engine
 from railsearch.index.engines.contract import Engine
+from railsearch.index.engines.credentials import hide_credentials
 from railsearch.index.engines.faiss import Faiss
 from railsearch.index.engines.flat import Flat
 from railsearch.index.engines.guarded import blaming
+from railsearch.index.engines.milvus import Milvus
+from railsearch.index.engines.postgres import Postgres
 
 Kind = TypeVar("Kind", bound=type[Engine])
 
@@ -19,7 +23,7 @@ WHOLE_NUMBER = re.compile(r"[-+]?\d{1,40}")
 DECIMAL_NUMBER = re.compile(r"[-+]?\d{1,40}(?:\.\d{0,40})?(?:[eE][-+]?\d{1,3})?")
 WORDS: dict[str, bool | None] = {"true": True, "false": False, "none": None}
 
-_kinds: dict[str, type] = {"Flat": Flat, "Faiss": Faiss}
+_kinds: dict[str, type] = {"Flat": Flat, "Faiss": Faiss, "Milvus": Milvus, "Postgres": Postgres}
 
 
 def register_engine(kind: Kind) -> Kind:
@@ -40,8 +44,12 @@ def register_engine(kind: Kind) -> Kind:
     return kind
 
 
-def parse_engine(text: str) -> Engine:
+def parse_engine(text: str, more: Mapping[str, str] | None = None) -> Engine:
     """Read an engine from text: its name, and its settings in parentheses, by position or by name.
+
+    Args:
+        text: the engine, such as "Faiss(hnsw, effort=64)".
+        more: settings that the text does not hold, by name.
 
     >>> parse_engine("Faiss(hnsw, effort=64)").key
     "Faiss('hnsw', effort=64, links=32)"
@@ -50,19 +58,26 @@ def parse_engine(text: str) -> Engine:
     """
     if not isinstance(text, str):
         raise InvalidInputError(f"the engine is {text!r}; give text. {_usage()}")
+    shown = hide_credentials(text)
     match = ENGINE.fullmatch(text)
     if match is None:
-        raise InvalidInputError(f"the engine is {text!r}, which cannot be read; {_usage()}")
+        raise InvalidInputError(f"the engine is {shown!r}, which cannot be read; {_usage()}")
     kind = next((kind for name, kind in _kinds.items() if name.lower() == match["name"].lower()), None)
     if kind is None:
         raise InvalidInputError(f"there is no engine {match['name']!r}; {_usage()}")
-    settings = _settings(kind, match["arguments"] or "", text)
+    settings = _settings(kind, match["arguments"] or "", shown)
+    names = {field.name for field in dataclasses.fields(kind)}
+    for name, value in (more or {}).items():
+        if name not in names or name in settings:
+            problem = "is given twice" if name in settings else f"is not a setting of {kind.__name__}"
+            raise InvalidInputError(f"{name} {problem}; {_usage()}")
+        settings[name] = value
     try:
         engine: Engine = kind(**settings)
     except InvalidInputError:
         raise
     except (TypeError, ValueError) as error:
-        raise InvalidInputError(f"the engine is {text!r}, which has wrong settings ({error}); {_usage()}") from error
+        raise InvalidInputError(f"the engine is {shown!r}, which has wrong settings ({error}); {_usage()}") from error
     return engine
 
 
@@ -88,6 +103,17 @@ def ensure_available(engine: object, dim: int | None = None) -> Engine:
     return checked
 
 
+def ensure_builds(engine: object, dim: int | None = None) -> Engine:
+    """Check like `ensure_available`, and refuse an engine whose collection is filled from an index folder."""
+    checked = check_choice(engine)
+    if as_collection_engine(checked) is not None:
+        raise InvalidInputError(
+            f"engine is {checked.key}, which keeps a collection of an index folder; build the folder without an "
+            "engine, bring the collection up to date with sync_engine, then open the folder with the engine."
+        )
+    return ensure_available(checked, dim)
+
+
 def missing_members(engine: object) -> list[str]:
     """Return the members of the contract that an engine, or its class, lacks."""
     fields = set(getattr(engine, "__dataclass_fields__", ()))
@@ -108,11 +134,11 @@ def _settings(kind: type, arguments: str, text: str) -> dict[str, str | int | fl
     for place, argument in enumerate(arguments.split(",") if arguments.strip() else []):
         match = ARGUMENT.fullmatch(argument)
         if match is None:
-            raise InvalidInputError(f"{argument.strip()!r} in {text!r} is not a setting; {_usage()}")
+            raise InvalidInputError(f"{hide_credentials(argument.strip())!r} in {text!r} is not a setting; {_usage()}")
         has_named = has_named or match["name"] is not None
         if match["name"] is None and (has_named or place >= len(names)):
             problem = "follows a named one and needs a name" if has_named else "is one too many"
-            raise InvalidInputError(f"the setting {match['value']} in {text!r} {problem}; {_usage()}")
+            raise InvalidInputError(f"the setting {hide_credentials(match['value'])} in {text!r} {problem}; {_usage()}")
         name = names[place] if match["name"] is None else match["name"]
         if name not in names or name in settings:
             problem = "is given twice" if name in settings else "is not one of its settings"

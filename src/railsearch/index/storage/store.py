@@ -12,6 +12,7 @@ from railsearch.folders import save_similarity
 from railsearch.foundation.errors import IndexFolderError
 from railsearch.foundation.files import describe
 from railsearch.index.storage.cleanup import clean_up
+from railsearch.index.storage.lazy_segments import Verify, check_in_background
 from railsearch.index.storage.lock import ReaderLock, WriterLock
 from railsearch.index.storage.manifest import SIMILARITY_FILES, Manifest
 from railsearch.index.storage.places import (
@@ -42,8 +43,9 @@ logger = logging.getLogger(__name__)
 class Store:
     """An index folder."""
 
-    def __init__(self, path: Path) -> None:
+    def __init__(self, path: Path, verify: Verify = Verify.FULL) -> None:
         self.path = path
+        self._verify = verify
         self._writer_lock = WriterLock(path)
 
     @classmethod
@@ -90,8 +92,11 @@ class Store:
         if version is not None:
             self._check_was_acknowledged(version)
         lock, wanted = self._lock(version)
-        snapshot = open_version(self.path, self._decode(lock, wanted), lock, known)
+        is_lazy = self._verify is not Verify.FULL
+        snapshot = open_version(self.path, self._decode(lock, wanted), lock, known, is_lazy=is_lazy)
         check_unique(self.path, snapshot)
+        if self._verify is Verify.BACKGROUND:
+            check_in_background(snapshot.segments)
         return snapshot
 
     def verify(self) -> Verification:

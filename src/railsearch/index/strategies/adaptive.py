@@ -38,6 +38,11 @@ class Adaptive:
         if self.max_scored is not None:
             check_count(self.max_scored, name="max_scored")
 
+    def memory_needed(self, corpus: Corpus, num_queries: int, k: int) -> int:
+        """Return the least bytes of a search: the bounds of all items, and the pieces that they are joined from."""
+        num_copies = 1 if len(corpus.segments) == 1 else 2
+        return num_copies * num_queries * len(corpus) * corpus.like.element_size()
+
     def find_rows(
         self,
         corpus: Corpus,

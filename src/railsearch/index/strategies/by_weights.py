@@ -12,7 +12,7 @@ from railsearch.index.corpus import Corpus
 from railsearch.index.engines import NO_ROW, Flat
 from railsearch.index.first_stage import best_by_average, best_by_weights
 from railsearch.index.strategies.contract import Found
-from railsearch.index.strategies.keeping import keep_ascending, score_rows
+from railsearch.index.strategies.keeping import at_least_k, keep_ascending, score_rows
 from railsearch.kernels import RowFilter, select_best, unite
 from railsearch.similarity import QueryParts
 
@@ -30,8 +30,8 @@ class Weighted:
     over all components of an item, and the n best items by it are scored.
 
     If the gate prefers other component pairs for each query, Average misses most of the best items, and this finds them
-    among fewer candidates than PerComponent. Items are scanned, whatever the engine of the index is. The ceiling for
-    the other items is only the trivial one, as for Average.
+    among fewer candidates than PerComponent. Items are scanned, unless the engine keeps them in a collection. The
+    ceiling for the other items is only the trivial one, as for Average.
 
     Scores have the same bits in every batch. Weights are computed with torch, so which of two nearly equal candidates
     is the last one to be scored may depend on the batch.
@@ -49,13 +49,16 @@ class Weighted:
                 f"k is {k} but Weighted({self.n}) chooses only {self.n} items; use Weighted({k}) or more."
             )
         certificate = Certificate.start(corpus, query_parts)
-        first_look = best_by_average(corpus, query_parts, FIRST_LOOK, row_filter, engine=Flat())  # (B, 32)
+        engine = Flat() if corpus.collection is None else corpus.engine
+        first_look = best_by_average(corpus, query_parts, FIRST_LOOK, row_filter, engine=engine)  # (B, 32)
         weights = _weights_of_best(corpus, query_parts, first_look)  # (B, P)
         chosen = best_by_weights(corpus, query_parts, weights, self.n, row_filter)  # (B, <= n)
-        rows, is_real = unite([first_look, chosen], len(corpus))  # (B, C)
+        rows, is_real = at_least_k(corpus, query_parts, [first_look, chosen], k, row_filter)  # (B, C)
         scores = score_rows(corpus, query_parts, rows, is_real)  # (B, C)
         # A list that ends early, or is as long as the corpus, has skipped no item.
         is_complete = (chosen == NO_ROW).any(dim=1) | (len(corpus) <= chosen.shape[1])  # (B,)
+        if corpus.collection is not None:
+            certificate = certificate.skip_unknown()
         best, best_rows = keep_ascending(corpus, scores, rows, k)  # (B, K)
         return Found(best_rows, best, certificate.skip_unseen(~is_complete).ceiling, is_real.sum(dim=1))
 

@@ -22,7 +22,11 @@ class Found:
 
 @runtime_checkable
 class Strategy(Protocol):
-    """A way to find the k best rows."""
+    """A way to find the k best rows.
+
+    A strategy that allocates much may also have a method `memory_needed(corpus, num_queries, k)`. It returns the least
+    number of bytes that one call of `find_rows` allocates; a search that needs more than there is does not start.
+    """
 
     def find_rows(self, corpus: Corpus, query_parts: QueryParts, k: int, row_filter: RowFilter | None) -> Found:
         """Find the k best rows of each query."""
