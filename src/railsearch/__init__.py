@@ -4,7 +4,7 @@ The names here are enough for most programs. The rest is in `railsearch.errors`,
 models and training), `railsearch.data`, `railsearch.encoders`, `railsearch.engines` (FAISS, Milvus and PostgreSQL as
 first stages), `railsearch.models`, `railsearch.similarity` (the contract of a similarity), `railsearch.baselines`,
 `railsearch.evaluation`, `railsearch.benchmark`, `railsearch.client` (searches over HTTP), `railsearch.distributed`
-(indexes that are split into shards) and `railsearch.testing`.
+(indexes that are split into shards, batch jobs) and `railsearch.testing`.
 """
 
 import importlib

@@ -4,7 +4,6 @@ from pathlib import Path
 
 from railsearch.distributed.layout import SHARDS
 from railsearch.distributed.sharded_index import ShardedIndex
-from railsearch.foundation.errors import InvalidInputError
 from railsearch.foundation.inputs import as_path
 from railsearch.index import Engine, Index
 
@@ -18,8 +17,6 @@ def open_index(
     path: str | Path, *, version: int | None = None, engine: Engine | None = None, verify: str = "full"
 ) -> Index | ShardedIndex:
     """Open an index folder of either kind; the shards of a split index are opened in this process."""
-    if not is_split(path):
-        return Index.open(path, version=version, engine=engine, verify=verify)
-    if verify != "full":
-        raise InvalidInputError(f"verify is {verify!r} but {path} is split, and checked in full; omit verify.")
-    return ShardedIndex.open(path, version=version, engine=engine)
+    if is_split(path):
+        return ShardedIndex.open(path, version=version, engine=engine, verify=verify)
+    return Index.open(path, version=version, engine=engine, verify=verify)

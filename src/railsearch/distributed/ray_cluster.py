@@ -180,7 +180,7 @@ def connect(address: str | None = None) -> Any:
         _check_address(address)
     try:
         ray.init(address=address, include_dashboard=False, log_to_driver=False, logging_level=logging.ERROR)
-    except (ConnectionError, RuntimeError, ValueError) as error:
+    except (OSError, RuntimeError, ValueError, ray.exceptions.RayError) as error:
         raise ClusterError(
             f"no Ray cluster answers at {address or 'this machine'}: {_first_line(error)}; start one, see docs/ray.md."
         ) from error

@@ -56,12 +56,21 @@ class ShardState:
 class Shard:
     """One shard of a split index. Every request names the version that it means, so replicas never mix versions."""
 
-    def __init__(self, folder: Path, *, birth: str, engine: Engine | None = None, kernel: str | None = None) -> None:
+    def __init__(
+        self,
+        folder: Path,
+        *,
+        birth: str,
+        engine: Engine | None = None,
+        kernel: str | None = None,
+        verify: str = "full",
+    ) -> None:
         """Store where the shard is, and the id of the index that must be there."""
         self._folder = folder
         self._birth = birth
         self._engine = engine
         self._kernel = kernel
+        self._verify = verify
         self._opened: OrderedDict[int, Index] = OrderedDict()
         self._opening = threading.Lock()
 
@@ -202,7 +211,7 @@ class Shard:
     def _open(self, version: int) -> Index:
         if self._opened:
             return open_version(next(reversed(self._opened.values())), version)
-        index = Index.open(self._folder, version=version, engine=self._engine, kernel=self._kernel)
+        index = Index.open(self._folder, version=version, engine=self._engine, kernel=self._kernel, verify=self._verify)
         if index.contents.birth != self._birth:
             raise IndexFolderError(
                 f"{self._folder} holds index {index.contents.birth} but {self._birth} belongs to this split; restore "

@@ -14,7 +14,8 @@ from railsearch.distributed.locating import Located, check_ids, locate
 from railsearch.distributed.opened import OpenSnapshot
 from railsearch.distributed.query_side import QuerySide
 from railsearch.distributed.searching import Partial, ShardedSearch, answers_of, ids_of_shards
-from railsearch.distributed.workers import Call, LocalWorkers, ShardPlace, Workers
+from railsearch.distributed.starting import WorkersName, start_workers
+from railsearch.distributed.workers import Call, ShardPlace, Workers
 from railsearch.distributed.writing import ShardedWriter, changing, put_items, remove_items
 from railsearch.folders import load_similarity
 from railsearch.foundation.errors import IndexFolderError, InvalidInputError
@@ -71,9 +72,12 @@ class ShardedIndex:
         path: str | Path,
         *,
         version: int | None = None,
-        workers: Workers | None = None,
+        workers: Workers | WorkersName | str | None = None,
+        replicas: int = 1,
+        address: str | None = None,
         engine: Engine | None = None,
         kernel: str | None = None,
+        verify: str = "full",
     ) -> Self:
         """Open a split index for reading and writing.
 
@@ -83,9 +87,13 @@ class ShardedIndex:
         Args:
             path: a folder that `shard_index` or `build_shards` wrote.
             version: the number of an older snapshot that is still kept; the newest if omitted.
-            workers: the processes that hold the shards; by default all shards are in this process.
+            workers: "local" for this process, "ray" for actors of Ray, or workers of your own; by default "ray" if there
+                is an address or more than one replica, otherwise "local".
+            replicas: copies of each shard on Ray.
+            address: HOST:PORT of the head of a Ray cluster, or "auto"; by default that of RAY_ADDRESS, or a new one.
             engine: as in `Index.open`, for every shard.
             kernel: as in `Index.open`.
+            verify: as in `Index.open`, for every shard.
         """
         folder = as_path(path)
         layout = Layout.read(folder)
@@ -96,14 +104,14 @@ class ShardedIndex:
         )
         chosen = Flat(found.manifests[0].scan) if engine is None else engine
         ensure_available(chosen, query_side.similarity.component_dim)
-        if workers is None:
-            workers = LocalWorkers(shard_places(folder, layout, engine=engine, kernel=kernel))
+        places = shard_places(folder, layout, engine=engine, kernel=kernel, verify=verify)
+        started = start_workers(workers, places, replicas=replicas, address=address)
         return cls(
             path=folder,
             layout=layout,
-            opened=OpenSnapshot.open(folder, layout, workers, version),
+            opened=OpenSnapshot.open(folder, layout, started, version),
             query_side=query_side,
-            workers=workers,
+            workers=started,
             engine=chosen,
             is_pinned=version is not None,
         )
@@ -328,10 +336,10 @@ class ShardedIndex:
 
 
 def shard_places(
-    folder: Path, layout: Layout, *, engine: Engine | None = None, kernel: str | None = None
+    folder: Path, layout: Layout, *, engine: Engine | None = None, kernel: str | None = None, verify: str = "full"
 ) -> list[ShardPlace]:
     """Return where every shard is, for the workers that open them."""
     return [
-        ShardPlace(number, folder / shard_name(number), birth, engine, kernel)
+        ShardPlace(number, folder / shard_name(number), birth, engine, kernel, verify)
         for number, birth in enumerate(layout.births)
     ]

@@ -26,10 +26,12 @@ class ShardPlace:
     engine: Engine | None = None
     """The engine of its first stage, as in `Index.open`."""
     kernel: str | None = None
+    verify: str = "full"
+    """When the bytes of its folder are checked, as in `Index.open`."""
 
     def open(self) -> Shard:
         """Return the shard; its folder is opened and checked when a version of it is first asked for."""
-        return Shard(self.folder, birth=self.birth, engine=self.engine, kernel=self.kernel)
+        return Shard(self.folder, birth=self.birth, engine=self.engine, kernel=self.kernel, verify=self.verify)
 
 
 @dataclass(frozen=True, slots=True, eq=False)
