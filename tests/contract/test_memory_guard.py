@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 import torch
 
-from railsearch import Adaptive, Average, BruteForce, Combined, Flat, Index, PerComponent, TwoPass
+from railsearch import Adaptive, Average, BruteForce, Combined, Faiss, Flat, Index, PerComponent, TwoPass
 from railsearch.benchmark.machine import measure_peak
 from railsearch.errors import NotEnoughMemoryError
 from railsearch.foundation import memory
@@ -66,8 +66,35 @@ def test_an_int8_copy_counts_until_it_is_built(items: torch.Tensor, monkeypatch:
     with pytest.raises(NotEnoughMemoryError):
         index.search(QUERIES[:1], 5, Average(50))
     index.search(QUERIES[:1], 5, BruteForce())  # has no use for it
+    monkeypatch.setenv(memory.VARIABLE, "20000")
     index.prepare_engine()
+    monkeypatch.setenv(memory.VARIABLE, "15000")
     index.search(QUERIES[:1], 5, Average(50))
+
+
+@pytest.mark.parametrize("kind", ["flat", "hnsw", "sq8"])
+def test_tables_of_faiss_count_until_they_are_built(
+    items: torch.Tensor, kind: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    pytest.importorskip("faiss")
+    index = Index.build(make_similarity("mixture"), items[:1000], engine=Faiss(kind))
+    corpus = index.contents.corpus
+    copied = 4 * 1000 * (1 if kind == "sq8" else 4)  # components of 4 values
+    expected = copied + (1000 * 2 * 32 * 4 if kind == "hnsw" else 0)
+    assert corpus.engine_bytes() == expected
+    assert corpus.engine_bytes(by_component=True) == 2 * expected
+    monkeypatch.setattr(memory, "SMALL", 0)
+    monkeypatch.setenv(memory.VARIABLE, "3000")
+    for strategy in (Average(5), PerComponent(5), Combined(5, 5), TwoPass()):
+        with pytest.raises(NotEnoughMemoryError):
+            index.search(QUERIES[:1], 5, strategy)
+    with pytest.raises(NotEnoughMemoryError, match=r"the set of tables of Faiss\(.* for 1,000 items needs at least"):
+        index.prepare_engine()
+    monkeypatch.setenv(memory.VARIABLE, str(3 * expected))
+    index.prepare_engine()
+    monkeypatch.setenv(memory.VARIABLE, "3000")
+    assert corpus.engine_bytes() == corpus.engine_bytes(by_component=True) == 0
+    index.search(QUERIES[:1], 5, Average(5))
 
 
 @pytest.mark.usefixtures("no_memory")

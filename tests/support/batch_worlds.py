@@ -39,12 +39,16 @@ class StoppingRunner:
         raise InterruptedJobError
 
 
+def make_items() -> np.ndarray:
+    """Return the embeddings of random items."""
+    return np.random.default_rng(0).normal(size=(NUM_ITEMS, DIM)).astype(np.float32)
+
+
 def make_index(folder: Path, *, has_keys: bool = False) -> Path:
     """Build an index of random items with the column year."""
-    rng = np.random.default_rng(0)
     Index.build(
         MixtureOfLogits(query_dim=DIM, item_dim=DIM, num_query_components=2, seed=0),
-        rng.normal(size=(NUM_ITEMS, DIM)).astype(np.float32),
+        make_items(),
         [f"item-{row}" for row in range(NUM_ITEMS)] if has_keys else None,
         path=folder / "index",
         metadata=pl.DataFrame({"year": 1980 + np.arange(NUM_ITEMS) % 40}),

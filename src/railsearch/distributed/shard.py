@@ -198,21 +198,25 @@ class Shard:
     def _change(self, version: int, kept: int, change: Callable[[Index], None]) -> ShardState:
         """Change a version while it and the kept one are open: cleanup removes no open version."""
         base, pinned = self._at(version), self._at(kept)
-        with open_version(base, version, is_base=True) as index:
-            change(index)
-            state = _state(index)
+        index = open_version(base, version, is_base=True)
+        change(index)
         del base, pinned
-        return state
+        with self._opening:
+            self._keep(index.version, index)
+        return _state(index)
 
     def _at(self, version: int) -> Index:
         """Return a version; versions that were asked for last stay open, and share the segments that they have."""
         with self._opening:
             if version not in self._opened:
-                self._opened[version] = self._open(version)
-                while len(self._opened) > OPEN_VERSIONS:
-                    self._opened.popitem(last=False)  # a search that is under way keeps its version until it is done
+                self._keep(version, self._open(version))
             self._opened.move_to_end(version)
             return self._opened[version]
+
+    def _keep(self, version: int, index: Index) -> None:
+        self._opened[version] = index
+        while len(self._opened) > OPEN_VERSIONS:
+            self._opened.popitem(last=False)  # a search that is under way keeps its version until it is done
 
     def _open(self, version: int) -> Index:
         if self._opened:

@@ -11,6 +11,7 @@ from torch import Tensor
 
 from railsearch.foundation.errors import InvalidInputError
 from railsearch.foundation.inputs import ArrayLike
+from railsearch.foundation.memory import check_memory
 from railsearch.index.engines import (
     CollectionTable,
     Engine,
@@ -25,7 +26,7 @@ from railsearch.index.engines import (
 )
 from railsearch.index.keys import NOT_FOUND, has_keys, to_integers
 from railsearch.index.metadata import KEY, stack, without_keys
-from railsearch.index.segment import Segment
+from railsearch.index.segment import Segment, sort_runs
 from railsearch.kernels import Kernel, KernelName, RowFilter, choose_kernel, use_kernel
 from railsearch.similarity import ItemParts, Similarity
 
@@ -118,7 +119,7 @@ class Corpus:
         rows = torch.arange(len(row_ids), device=row_ids.device) if is_live is None else is_live.nonzero().flatten()
         ids, places = row_ids if is_live is None else row_ids[rows], None
         if bool((ids[1:] < ids[:-1]).any()):
-            ids, order = ids.sort()
+            ids, order = sort_runs(ids)
             rows = rows[order]
             places = torch.zeros_like(row_ids)  # (N,)
             places[rows] = torch.arange(len(rows), device=rows.device)
@@ -227,8 +228,17 @@ class Corpus:
         return TableStretch(0, len(self), SlotTable(guarded, num_slots=num_slots, slot=component))
 
     def prepare_engine(self) -> None:
-        """Open or build all tables of the engine, or check that its collection holds these items."""
+        """Open or build all tables of the engine, or check that its collection holds these items.
+
+        Refuses to if the tables need more memory than there is.
+        """
         self.check_collection()
+        has_components = not self.engine.sees_every_row or self.engine.supports_threshold
+        check_memory(
+            self.engine_bytes() + (self.engine_bytes(by_component=True) if has_components else 0),
+            work=f"the set of tables of {self.engine.key} for {len(self):,} items",
+            remedy="choose an engine with smaller tables",
+        )
         for segment in self.segments if self.collection is None else ():
             segment.prepare(self.engine)
 
@@ -236,11 +246,11 @@ class Corpus:
         """Return the bytes of a list of the n best rows of every segment, with their scores."""
         return sum(min(n, len(segment)) for segment in self.segments) * (8 + self.like.element_size())
 
-    def engine_bytes(self) -> int:
-        """Return the least memory that tables take which the next search by average has to build."""
+    def engine_bytes(self, *, by_component: bool = False) -> int:
+        """Return the least memory of the tables that a search by average, or by component, has to open or build."""
         if self.collection is not None:
             return 0
-        return sum(segment.sum_table_bytes(self.engine) for segment in self.segments)
+        return sum(segment.table_bytes(self.engine, by_component=by_component) for segment in self.segments)
 
     def check_collection(self) -> None:
         """Check that the collection of the engine holds these items, if it keeps one; raise an EngineError if not."""
@@ -286,7 +296,11 @@ class Corpus:
     def find(self, ids: ArrayLike) -> Tensor:
         """Return the integer id of each given id (n,); -1 for those of no live item."""
         integers = to_integers(ids, self.segments, name="ids")  # (n,)
-        return integers.masked_fill(~torch.isin(integers, self.ids.cpu()), NOT_FOUND)
+        ids = self.ids.cpu()
+        if not len(ids):
+            return torch.full_like(integers, NOT_FOUND)
+        found = ids[torch.searchsorted(ids, integers).clamp_max(len(ids) - 1)]  # (n,)
+        return integers.masked_fill(found != integers, NOT_FOUND)
 
     def rows_of(self, ids: Tensor) -> Tensor:
         """Return the rows of those ids that are live, each once; other ids are ignored."""

@@ -99,20 +99,22 @@ class Numbering:
 class SeenIds:
     """The ids of existing segments, to find repeats in new ones.
 
-    They are kept as few ascending lists, each longer than the next, so that millions of ids in many segments are
+    New ids are kept as few ascending lists, each longer than the next, so that millions of ids in many segments are
     compared in little more than the time of a sort.
     """
 
     def __init__(self, segments: Iterable[Segment], remedy: str) -> None:
+        self._segments = list(segments)
         self._lists: list[Tensor] = []  # (n,) ascending
         self._remedy = remedy
-        for segment in segments:
-            self._keep(segment.ids[segment.live_rows])
 
     def add(self, segment: Segment) -> Segment:
         """Check that none of its ids was seen before, and return the segment."""
         ids = segment.ids  # (n,)
         is_known = torch.zeros_like(ids, dtype=torch.bool)  # (n,)
+        for own in self._segments:
+            if not _are_apart(own.ids, ids):
+                is_known |= own.has_live(ids)
         for known in self._lists:
             if not _are_apart(known, ids):
                 places = torch.searchsorted(known, ids).clamp_max_(len(known) - 1)  # (n,)

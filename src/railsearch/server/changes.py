@@ -72,21 +72,17 @@ async def tune(service: Service, request: Request, name: str) -> Answer:
     body, kind, values = await service.in_thread(read)
 
     def work() -> dict[str, object]:
-        report: dict[str, object] = {}
-
-        def measure(index: Searched) -> None:
-            encoded = encode(index, served.model, kind, values)
-            report.update(
-                index.tune(
-                    encoded.queries,
-                    body.k,
-                    target_recall=body.target_recall,
-                    confidence=body.confidence,
-                    user_ids=encoded.user_ids,
-                )
-            )
-
-        return {"version": served.change_beside(measure).version, **report}
+        index = served.current
+        encoded = encode(index, served.model, kind, values)
+        report = index.measure_strategies(
+            encoded.queries,
+            body.k,
+            target_recall=body.target_recall,
+            confidence=body.confidence,
+            user_ids=encoded.user_ids,
+        )
+        changed = served.change(lambda newest: newest.remember_choice(report, version=index.version))
+        return {"version": changed.version, **report.to_dict()}
 
     return _job(service.jobs.start("tune", name, work).to_dict())
 

@@ -6,7 +6,7 @@ from torch import Tensor
 
 from railsearch.foundation.inputs import ArrayLike
 from railsearch.foundation.results import Explanation, ItemBatch, ItemBatches, SearchResult
-from railsearch.index import Allow, Exclude, ModelSource, Strategy
+from railsearch.index import Allow, Exclude, ModelSource, Strategy, TuningReport
 from railsearch.index.tuned import TunedStrategy
 from railsearch.similarity import QueryParts, Similarity
 
@@ -39,7 +39,7 @@ class Searched(Protocol):
 
     @property
     def similarity(self) -> Similarity:
-        """The similarity that searches; nobody changes it."""
+        """The similarity that searches; it must not be changed."""
         ...
 
     @property
@@ -135,10 +135,14 @@ class Searched(Protocol):
         """Write all items again, without the removed ones."""
         ...
 
-    def tune(
+    def measure_strategies(
         self, queries: Tensor, k: int, *, target_recall: float, confidence: float, user_ids: Tensor | None
-    ) -> dict[str, object]:
-        """Find the cheapest strategy that reaches a recall, store it, and return the report."""
+    ) -> TuningReport:
+        """Find the cheapest strategy that reaches a recall; others may write meanwhile."""
+        ...
+
+    def remember_choice(self, report: TuningReport, *, version: int) -> None:
+        """Commit the strategy that was chosen on a version."""
         ...
 
     def close(self) -> None:

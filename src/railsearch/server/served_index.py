@@ -102,7 +102,7 @@ class ServedIndex:
             return writer
 
     def change_beside(self, work: Callable[[Searched], None]) -> Searched:
-        """Do the same with long work: refreshes go on, and other changes too unless the work locks the folder."""
+        """Do the same with long work: refreshes go on, but other changes are refused while it locks the folder."""
         writer = self.current.newest()
         work(writer)
         with self._changing:

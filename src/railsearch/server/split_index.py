@@ -12,12 +12,14 @@ from railsearch.distributed.layout import SHARDS_FILE
 from railsearch.foundation.errors import InvalidInputError
 from railsearch.foundation.inputs import ArrayLike
 from railsearch.foundation.results import Explanation, ItemBatch, ItemBatches, SearchResult
-from railsearch.index import Allow, Engine, Exclude, ModelSource, Strategy
+from railsearch.index import Allow, Engine, Exclude, ModelSource, Strategy, TuningReport
 from railsearch.index.tuned import TunedStrategy, tuned_for
 from railsearch.similarity import QueryParts, Similarity
 
 if TYPE_CHECKING:
     from polars import DataFrame, Schema
+
+NOT_TUNED = "a split index cannot be tuned; tune the index before it is split."
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -177,11 +179,15 @@ class SplitIndex:
         """Return whether the folder has another snapshot."""
         return serving.is_behind(self.index)
 
-    def tune(
+    def measure_strategies(
         self, queries: Tensor, k: int, *, target_recall: float, confidence: float, user_ids: Tensor | None
-    ) -> dict[str, object]:
+    ) -> TuningReport:
         """Refuse: a strategy is tuned before the split."""
-        raise InvalidInputError("a split index cannot be tuned; tune the index before it is split.")
+        raise InvalidInputError(NOT_TUNED)
+
+    def remember_choice(self, report: TuningReport, *, version: int) -> None:
+        """Refuse: a strategy is tuned before the split."""
+        raise InvalidInputError(NOT_TUNED)
 
     def close(self) -> None:
         """End the workers."""

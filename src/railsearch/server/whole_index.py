@@ -8,7 +8,7 @@ from torch import Tensor
 from railsearch.foundation.inputs import ArrayLike
 from railsearch.foundation.results import Explanation, ItemBatch, ItemBatches, SearchResult
 from railsearch.foundation.safe_files import read_inside
-from railsearch.index import Allow, Engine, Exclude, Index, ModelSource, Strategy, serving
+from railsearch.index import Allow, Engine, Exclude, Index, ModelSource, Strategy, TuningReport, serving
 from railsearch.index.keys import to_integers
 from railsearch.index.storage.manifest import Manifest
 from railsearch.index.storage.places import current_version, manifest_file
@@ -155,19 +155,17 @@ class WholeIndex:
         name = manifest_file(version)  # another index at this path may have reached the same number
         return Manifest.decode(read_inside(path, name), path / name) != index.contents.manifest
 
-    def tune(
+    def measure_strategies(
         self, queries: Tensor, k: int, *, target_recall: float, confidence: float, user_ids: Tensor | None
-    ) -> dict[str, object]:
-        """Find the cheapest strategy that reaches a recall, and store it."""
-        report = self.index.tune(
-            queries,
-            k,
-            target_recall=target_recall,
-            confidence=confidence,
-            user_ids=user_ids,
-            show_progress=False,
+    ) -> TuningReport:
+        """Find the cheapest strategy that reaches a recall."""
+        return serving.measure_strategies(
+            self.index, queries, k, target_recall=target_recall, confidence=confidence, user_ids=user_ids
         )
-        return dict(report.to_dict())
+
+    def remember_choice(self, report: TuningReport, *, version: int) -> None:
+        """Commit the strategy that was chosen on a version."""
+        serving.remember_choice(self.index, report, version=version)
 
     def close(self) -> None:
-        """Release nothing: the files are closed when nobody searches them any more."""
+        """Release nothing: the files are closed after the last search in them."""

@@ -84,7 +84,7 @@ def open_version(
         return dataclasses.replace(found.segment, is_live=fresh.is_live)
 
     segments = tuple(open_segment(entry) for entry in manifest.segments)
-    num_items = sum(len(segment) if segment.is_live is None else int(segment.is_live.sum()) for segment in segments)
+    num_items = sum(segment.num_live for segment in segments)
     if num_items != manifest.num_items:
         raise IndexFolderError(
             f"version {manifest.version} of {folder} has {num_items} items but its manifest states "

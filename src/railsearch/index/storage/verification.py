@@ -5,6 +5,7 @@ from dataclasses import dataclass
 from itertools import pairwise
 from pathlib import Path
 
+import numpy as np
 import torch
 
 from railsearch.foundation.errors import IndexFolderError, RailsearchError
@@ -154,7 +155,7 @@ def check_unique(folder: Path, snapshot: Snapshot) -> None:
     live = sorted((ids for ids in live if len(ids)), key=lambda ids: int(ids[0]))
     if all(int(before[-1]) < int(after[0]) for before, after in pairwise(live)):
         return
-    ids = torch.cat(live).sort().values  # (M,)
+    ids = torch.from_numpy(np.sort(torch.cat(live).numpy(), kind="stable"))  # (M,) merges ascending runs
     is_repeated = ids[1:] == ids[:-1]  # (M - 1,)
     if bool(is_repeated.any()):
         raise IndexFolderError(

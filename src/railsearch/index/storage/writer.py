@@ -101,7 +101,7 @@ class Writer:
             fingerprint=base.fingerprint,
             models=base.models,
             precision=base.precision,
-            num_items=sum(len(segment.live_rows) for segment in segments),
+            num_items=sum(segment.num_live for segment in segments),
             segments=tuple(entries),
             files={name: files[name] for name in needed},
             tuned=dict(base.tuned if tuned is None else tuned),

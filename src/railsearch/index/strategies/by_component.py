@@ -65,7 +65,8 @@ def _memory_needed(corpus: Corpus, num_queries: int, per_component: int) -> int:
     num_pairs = corpus.similarity.num_query_components * corpus.similarity.num_item_components
     if per_component * num_pairs >= len(corpus.ids):
         return 0
-    return num_queries * num_pairs * corpus.list_bytes(per_component)
+    tables = 0 if corpus.engine.sees_every_row else corpus.engine_bytes(by_component=True)
+    return num_queries * num_pairs * corpus.list_bytes(per_component) + tables
 
 
 def _find(

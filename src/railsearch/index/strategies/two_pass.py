@@ -27,6 +27,16 @@ class TwoPass:
     pay off, because most items have to be scored, it costs little more than brute force.
     """
 
+    def memory_needed(self, corpus: Corpus, num_queries: int, k: int) -> int:
+        """Return the least bytes of a search: tables that are not built yet, and which items an engine has found."""
+        if not corpus.similarity.is_certifiable:
+            return 0
+        needed = corpus.engine_bytes()
+        if corpus.engine.is_exact and corpus.engine.supports_threshold:
+            num_copies = 1 if len(corpus.segments) == 1 else 2
+            needed += corpus.engine_bytes(by_component=True) + num_copies * num_queries * len(corpus)
+        return needed
+
     def find_rows(
         self,
         corpus: Corpus,
