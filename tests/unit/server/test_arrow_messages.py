@@ -50,7 +50,7 @@ def test_a_compressed_table_is_refused(tmp_path: Path, media_type: str, compress
 
 @pytest.mark.parametrize("media_type", WAYS)
 def test_rows_that_share_a_large_text_are_refused(tmp_path: Path, media_type: str) -> None:
-    index = make_index(tmp_path / "movies.index", 5)
+    index = WholeIndex(make_index(tmp_path / "movies.index", 5))
     shared = pl.repeat("a" * 100_000, 100, eager=True)
     table = pl.DataFrame({"id": range(100), "embedding": [[0.5] * DIM] * 100, "title": shared, "year": [1] * 100})
     content, limits = written(table, media_type), Limits(max_body_bytes=2**20)

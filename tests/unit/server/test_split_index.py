@@ -43,7 +43,7 @@ def test_a_split_index_answers_as_one(both: tuple[WholeIndex, ServedIndex]) -> N
     assert torch.equal(search(split).scores, search(whole).scores)
     assert search(split).coverage == 1
     assert split.metadata_schema() == whole.metadata_schema()
-    assert served.columns == ["title", "year"]
+    assert list(split.metadata_schema()) == ["title", "year"]
     ids = ["item/7", "item/3"] if split.has_keys else [7, 3]
     assert split.describe_items(ids).equals(whole.describe_items(ids))
     for text, column in (("", None), ("title 1", None), ("TITLE 5", "title"), ("nothing", None)):
