@@ -29,7 +29,7 @@ from railsearch.foundation.inputs import (
 from railsearch.foundation.results import Explanation, SearchResult
 from railsearch.index import Allow, BruteForce, Engine, Exclude, Flat, Strategy
 from railsearch.index.building import Items
-from railsearch.index.engines import ensure_available
+from railsearch.index.engines import as_collection_engine, check_choice, ensure_available
 from railsearch.index.keys import NOT_FOUND
 from railsearch.index.searching import check_enough, check_strategy
 from railsearch.kernels import KernelName, plain_arithmetic
@@ -93,7 +93,7 @@ class ShardedIndex:
                 address or several replicas, otherwise "local".
             replicas: copies of each shard on Ray.
             address: HOST:PORT of the head of a Ray cluster, or "auto"; by default that of RAY_ADDRESS, or a new one.
-            engine: as in `Index.open`, for every shard.
+            engine: as in `Index.open`, for every shard; not one that keeps a collection on a server.
             kernel: as in `Index.open`.
             verify: as in `Index.open`, for every shard.
         """
@@ -104,7 +104,12 @@ class ShardedIndex:
         query_side = QuerySide.load(
             folder / SIMILARITY, fingerprint=layout.fingerprint, models=layout.models, kernel=wanted
         )
-        chosen = Flat(found.manifests[0].scan) if engine is None else engine
+        chosen = Flat(found.manifests[0].scan) if engine is None else check_choice(engine)
+        if as_collection_engine(chosen) is not None:
+            raise InvalidInputError(
+                f"engine is {chosen.key}, which keeps a collection of one index folder, but {folder} is split; choose "
+                "Flat() or Faiss(...)."
+            )
         ensure_available(chosen, query_side.similarity.component_dim)
         places = shard_places(folder, layout, engine=engine, kernel=kernel, verify=verify)
         started = start_workers(workers, places, replicas=replicas, address=address)

@@ -14,7 +14,8 @@ import railsearch
 from railsearch import DotProduct, Index
 from railsearch.distributed import ShardedIndex, shard_index
 from railsearch.distributed.layout import SHARDS_FILE
-from railsearch.errors import FingerprintError, IndexFolderError, RailsearchError
+from railsearch.engines import Milvus
+from railsearch.errors import FingerprintError, IndexFolderError, InvalidInputError, RailsearchError
 from railsearch.index.storage.manifest import seal
 from tests.support.split_worlds import make_split
 
@@ -42,6 +43,11 @@ def reseal(path: Path, change: Callable[[dict[str, Any]], object]) -> None:
 
 def test_load_opens_a_split_index(shards: Path) -> None:
     assert isinstance(railsearch.load(shards), ShardedIndex)
+
+
+def test_an_engine_with_a_collection_is_refused(shards: Path) -> None:
+    with pytest.raises(InvalidInputError, match=r"engine is Milvus.*, which keeps a collection of one index folder"):
+        ShardedIndex.open(shards, engine=Milvus("http://127.0.0.1:1", "movies"))
 
 
 def test_a_missing_and_a_foreign_shard_are_named(shards: Path, tmp_path: Path) -> None:

@@ -11,12 +11,13 @@ import pytest
 import torch
 
 from railsearch.foundation.results import ItemBatch, ItemBatches
-from railsearch.index import Index
 from railsearch.index.tuning import TuningReport
 from railsearch.server import changes
 from railsearch.server.exchange import Request
 from railsearch.server.jobs import State
+from railsearch.server.searched import Searched
 from railsearch.server.service import ServerSettings, Service
+from railsearch.server.whole_index import WholeIndex
 from tests.support.served import DIM, make_index, make_queries
 
 
@@ -26,21 +27,21 @@ def test_a_tuning_is_stored_after_the_write_that_is_under_way(tmp_path: Path, mo
     service.open()
     is_locked, may_end, is_measured = threading.Event(), threading.Event(), threading.Event()
 
-    def write_slowly(index: Index) -> None:
+    def write_slowly(index: Searched) -> None:
         def batches() -> Iterator[ItemBatch]:
             is_locked.set()
             may_end.wait(60)
             yield ItemBatch(torch.ones(1, DIM), [1000], pl.DataFrame({"title": ["New"], "year": [2000]}))
 
-        index.add(ItemBatches(batches(), 1), show_progress=False)
+        index.put(ItemBatches(batches(), 1), replaces=False)
 
-    def measure(*given: object, **named: object) -> TuningReport:
-        report = measure_strategies(*given, **named)
+    def measure(index: WholeIndex, *given: object, **named: object) -> TuningReport:
+        report = measure_strategies(index, *given, **named)
         is_measured.set()
         return report
 
-    measure_strategies = changes.measure_strategies
-    monkeypatch.setattr(changes, "measure_strategies", measure)
+    measure_strategies = WholeIndex.measure_strategies
+    monkeypatch.setattr(WholeIndex, "measure_strategies", measure)
     writer = threading.Thread(target=lambda: service.indexes["movies"].change(write_slowly))
     writer.start()
     assert is_locked.wait(60)
@@ -56,5 +57,5 @@ def test_a_tuning_is_stored_after_the_write_that_is_under_way(tmp_path: Path, mo
     writer.join()
     assert (job.state, job.problem) == (State.DONE, None)
     current = service.indexes["movies"].current
-    assert (current.version, len(current), list(current.contents.tuned)) == (3, 301, ["k = 3, Flat()"])
+    assert (current.version, len(current), list(current.tuned_strategies())) == (3, 301, ["k = 3, Flat()"])
     service.close()
