@@ -72,9 +72,7 @@ def test_changes_are_served_and_other_writers_are_followed(both: tuple[WholeInde
     assert served.refresh()
     assert (served.current.version, len(served.current)) == (3, 60)
     with pytest.raises(InvalidInputError, match="cannot be tuned"):
-        served.change_beside(
-            lambda index: index.tune(QUERIES, 5, target_recall=0.9, confidence=0.9, user_ids=None) and None
-        )
+        served.current.measure_strategies(QUERIES, 5, target_recall=0.9, confidence=0.9, user_ids=None)
 
 
 class OneLost:
