@@ -182,7 +182,8 @@ def measure_search(path: Path, num_items: int, num_queries: int) -> dict[str, ob
 
 def measure_int8(path: Path, num_items: int, num_queries: int) -> dict[str, object]:
     with watch_memory() as peak:
-        index = Index.open(path, verify="lazy", engine=Flat("int8"))
+        index = Index.open(path, verify="background", engine=Flat("int8"))
+        wait_for_checks()
         _, preparing = timed(index.prepare_engine)
         figures = measure_strategy(index, Average(500), num_queries)
     return figures | {"prepare_seconds": preparing, "peak_bytes": peak()}

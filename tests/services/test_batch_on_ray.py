@@ -118,7 +118,12 @@ def test_a_worker_that_dies_is_replaced(notes: Path, tmp_path: Path) -> None:
     assert report.num_computed == 6
     assert len(list(notes.glob("failed-*"))) == 2
     assert read_parts(tmp_path / "out")["part"].to_list() == list(range(6))
-    assert len(list(notes.glob("opened-*"))) <= 5  # once in each process: two, and one for each that died, and a spare
+
+
+def test_a_process_opens_a_job_once(notes: Path, tmp_path: Path) -> None:
+    run_job(FragileJob(notes, num_failures=0, num_parts=30), tmp_path / "out", runner=RayRunner(), show_progress=False)
+    assert len(read_parts(tmp_path / "out")) == 30
+    assert len(list(notes.glob("opened-*"))) < 10  # two processes, unless Ray replaces some
 
 
 def test_a_job_is_given_up_and_continued(notes: Path, tmp_path: Path) -> None:

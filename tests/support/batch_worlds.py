@@ -2,6 +2,7 @@
 
 import os
 import signal
+import uuid
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -91,7 +92,7 @@ class FragileJob:
         return {"notes": str(self.notes)}
 
     def open(self) -> Callable[[int], pl.DataFrame]:
-        (self.notes / f"opened-{os.getpid()}").touch()
+        (self.notes / f"opened-{uuid.uuid4().hex}").touch()
 
         def compute(part: int) -> pl.DataFrame:
             num_before = len(list(self.notes.glob("failed-*")))

@@ -69,7 +69,7 @@ def build_split(
     )
     files = [path for path in (items, ids, metadata) if path is not None]
     name = "; ".join([*(_state(path) for path in files), id_column, embedding_column])
-    run = build_with(runner or LocalRunner(), show_progress=show_progress)
+    run = build_with(runner or LocalRunner(), files=files, show_progress=show_progress)
     return ShardedIndex.open(
         build_shards(loaded, stream, target, num_shards, precision=precision, scan=scan, name=name, run=run)
     )

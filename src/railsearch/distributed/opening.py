@@ -17,6 +17,6 @@ def open_index(
     path: str | Path, *, version: int | None = None, engine: Engine | None = None, verify: str = "full"
 ) -> Index | ShardedIndex:
     """Open an index folder of either kind; the shards of a split index are opened in this process."""
-    if not is_split(path):
-        return Index.open(path, version=version, engine=engine, verify=verify)
-    return ShardedIndex.open(path, version=version, engine=engine, verify=verify)
+    if is_split(path):
+        return ShardedIndex.open(path, version=version, engine=engine, verify=verify)
+    return Index.open(path, version=version, engine=engine, verify=verify)

@@ -14,6 +14,7 @@ from railsearch.distributed.assignment import shards_of_ids
 from railsearch.distributed.snapshots import find_snapshots
 from railsearch.errors import IdExistsError, IndexFolderError, IndexLockedError, InvalidInputError, ShardLostError
 from railsearch.index.storage.lock import WriterLock
+from tests.support.native import needs_native
 from tests.support.split_worlds import Forgetful, make_split, numbered
 from tests.support.trials import IS_FULL, trials
 
@@ -54,6 +55,7 @@ def contents(index: ShardedIndex) -> dict[int, list[float]]:
     return dict(zip(result.ids[0].sort().values.tolist(), scores.T.tolist(), strict=True))
 
 
+@needs_native
 def test_items_go_to_the_shards_that_own_them(tmp_path: Path) -> None:
     split = make_split(tmp_path, 4)
     one = Index.open(tmp_path / "one.index")
@@ -76,6 +78,7 @@ def test_items_go_to_the_shards_that_own_them(tmp_path: Path) -> None:
     assert len(find_snapshots(split.path)) == 3
 
 
+@needs_native
 def test_string_ids_are_numbered_across_shards(tmp_path: Path) -> None:
     same = ITEMS[:1].expand(40, 6)  # every score is a tie
     keys = [f"k{number * 7 % 40}" for number in range(40)]
@@ -89,6 +92,7 @@ def test_string_ids_are_numbered_across_shards(tmp_path: Path) -> None:
     assert split.find([keys[22], keys[0]]).tolist() == [-1, 0]
 
 
+@needs_native
 def test_a_column_can_decide_and_items_move_when_it_changes(tmp_path: Path) -> None:
     split = make_split(tmp_path, 3, by="genre")
     one = Index.open(tmp_path / "one.index")

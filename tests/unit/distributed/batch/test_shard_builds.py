@@ -11,6 +11,7 @@ from railsearch import Index, ItemBatch, MixtureOfLogits
 from railsearch.distributed import ShardedIndex, build_shards
 from railsearch.distributed.batch import LocalRunner, build_with
 from railsearch.distributed.batch.runners import Task
+from railsearch.errors import InvalidInputError
 from tests.support.batch_worlds import DIM, NUM_ITEMS, InterruptedJobError, StoppingRunner, make_items
 
 
@@ -30,9 +31,9 @@ def stream() -> Iterator[ItemBatch]:
     return iter([ItemBatch(items[:40]), ItemBatch(items[40:])])
 
 
-def build(path: Path, runner: object) -> ShardedIndex:
+def build(path: Path, runner: object, **options: object) -> ShardedIndex:
     similarity = MixtureOfLogits(query_dim=DIM, item_dim=DIM, num_query_components=2, seed=0)
-    run = build_with(runner, show_progress=False)
+    run = build_with(runner, show_progress=False, **options)
     return ShardedIndex.open(build_shards(similarity, stream, path, 3, name="items", run=run))
 
 
@@ -54,3 +55,16 @@ def test_a_second_run_builds_what_is_missing(tmp_path: Path) -> None:
     runner = Recording()
     assert len(build(tmp_path / "shards", runner)) == NUM_ITEMS
     assert runner.built == [2]
+
+
+def test_a_file_that_changes_meanwhile_is_refused(tmp_path: Path) -> None:
+    (tmp_path / "items.npy").write_bytes(b"old")
+
+    class Changing(LocalRunner):
+        def run(self, task: Task, numbers: range, on_done: Callable[[int], None]) -> None:
+            super().run(task, numbers, on_done)
+            (tmp_path / "items.npy").write_bytes(b"newer")
+
+    with pytest.raises(InvalidInputError, match=r"items\.npy was changed while the job was running"):
+        build(tmp_path / "shards", Changing(), files=[tmp_path / "items.npy"])
+    assert not (tmp_path / "shards" / "shards.json").exists()

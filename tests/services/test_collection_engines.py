@@ -64,7 +64,7 @@ def folder(tmp_path: Path, generator: torch.Generator) -> Path:
     )
     path = tmp_path / "items.index"
     index = Index.build(
-        similarity, torch.randn(3000, 8, generator=generator), ids=[f"sku-{row}" for row in range(3000)], path=path
+        similarity, torch.randn(900, 8, generator=generator), ids=[f"sku-{row}" for row in range(900)], path=path
     )
     index.remove(["sku-7", "sku-8"])
     return path
@@ -87,15 +87,13 @@ def test_halves_keep_the_contract(postgres: Server, monkeypatch: pytest.MonkeyPa
 def test_every_strategy_finds_what_a_scan_finds(place: Place, tmp_path: Path) -> None:
     world = make_world(num_users=64, num_items=6000, num_interests=2, num_aspects=4, taste_dim=8)
     plain = Index.build(world.truth, world.item_embeddings, path=tmp_path / "world.index")
-    engine = place.make("world", effort=1000)
+    engine = place.make("world", effort=400)
     assert sync_engine(plain, engine).num_written == 6000
     index = Index.open(tmp_path / "world.index", engine=engine)
     for strategy in STRATEGIES:
         found = index.search(world.query_embeddings, 10, strategy)
         expected = plain.search(world.query_embeddings, 10, strategy)
-        # A graph of whole vectors is a poor guide to single components: see docs/engines.md.
-        least = 0.9 if strategy in (Average(200), Weighted(200)) else 0.3
-        assert recall(found.ids, expected.ids) >= least, strategy
+        assert recall(found.ids, expected.ids) >= 0.95, strategy
         assert not found.is_exact.any()
         assert bool((found.ceiling == torch.inf).all())
     index.close()
@@ -124,7 +122,7 @@ def test_a_collection_follows_its_index(place: Place, folder: Path, generator: t
     plain = Index.open(folder)
     with pytest.raises(EngineError, match=r"'followed' .* does not exist; bring it up to date"):
         Index.open(folder, engine=engine)
-    assert sync_engine(plain, engine).num_written == 2998
+    assert sync_engine(plain, engine).num_written == 898
     assert sync_engine(plain, engine).num_written == 0
     index = Index.open(folder, engine=engine)
     queries = torch.randn(4, 8, generator=generator)
@@ -144,7 +142,7 @@ def test_a_collection_follows_its_index(place: Place, folder: Path, generator: t
     with pytest.raises(EngineError, match="holds version 2 of this index but version 4 is open"):
         index.search(queries, 5, Average(100))
     report = sync_engine(index, engine)
-    assert (report.num_written, report.num_removed, report.num_unchanged) == (1, 1, 2997)
+    assert (report.num_written, report.num_removed, report.num_unchanged) == (1, 1, 897)
     found = index.search(queries, 5, Average(100)).keys
     assert found == Index.open(folder).search(queries, 5, Average(100)).keys
     index.compact()
@@ -228,7 +226,7 @@ def test_the_command_line_syncs_and_searches(
     else:
         flags = ["--engine", "postgres"]
     done = json.loads(run("engine", "sync", str(folder), *flags, "--collection", "commanded", "--json"))
-    assert (done["num_written"], done["num_removed"], done["version"]) == (2998, 0, 2)
+    assert (done["num_written"], done["num_removed"], done["version"]) == (898, 0, 2)
     found = json.loads(run(*search, "--engine", text, "--json"))
     plain = json.loads(run(*search, "--json"))
     assert [each["items"] for each in found["queries"]] == [each["items"] for each in plain["queries"]]
