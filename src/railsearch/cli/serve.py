@@ -138,6 +138,10 @@ def serve(
         )
     if not ray and (address is not None or replicas > 1):
         raise InvalidInputError(f"--address and --replicas ({replicas}) need --ray; add --ray, or omit them.")
+    if ray:
+        from railsearch.distributed.ray_cluster import connect  # noqa: PLC0415
+
+        connect(address)  # before the server sets its handlers of signals: Ray sets some that end the process
     if threads is not None:
         torch.set_num_threads(threads)
     sys.setswitchinterval(SWITCH_SECONDS)
