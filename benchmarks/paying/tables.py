@@ -63,13 +63,7 @@ def show_embeddings(lines: Sequence[Line]) -> None:
             seconds = statistics.median(float(str(line["seconds"])) for line in found)
             figures = " | ".join(figure(values[model, metric]) for metric in METRICS)
             print(f"| {model} | {figures} | {picked} | {seconds:.0f} |")
-        for model, other in (
-            ("tuned", "frozen"),
-            ("mixture", "tuned"),
-            ("widened", "tuned"),
-            ("widened", "tuned twice"),
-            ("widened", "frozen"),
-        ):
+        for model, other in DIFFERENCES:
             show_difference(model, other, values, "| |")
         print(f"\n| split, seed | {' | '.join(f'{model} HR@1 / HR@10 / MRR' for model in MODELS)} |")
         print("|---" * (len(MODELS) + 1) + "|")

@@ -3,7 +3,8 @@
 The names here are enough for most programs. The rest is in `railsearch.errors`, `railsearch.recipes` (settings of
 models and training), `railsearch.data`, `railsearch.encoders`, `railsearch.engines` (FAISS, Milvus and PostgreSQL as
 first stages), `railsearch.models`, `railsearch.similarity` (the contract of a similarity), `railsearch.baselines`,
-`railsearch.evaluation`, `railsearch.benchmark`, `railsearch.client` (searches over HTTP) and `railsearch.testing`.
+`railsearch.evaluation`, `railsearch.benchmark`, `railsearch.client` (searches over HTTP), `railsearch.distributed`
+(indexes that are split into shards, batch jobs) and `railsearch.testing`.
 """
 
 import importlib
@@ -15,6 +16,7 @@ if TYPE_CHECKING:
         benchmark,
         client,
         data,
+        distributed,
         encoders,
         engines,
         errors,
@@ -76,6 +78,7 @@ __all__ = [
     "client",
     "compare",
     "data",
+    "distributed",
     "encoders",
     "engines",
     "errors",

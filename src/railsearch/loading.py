@@ -6,6 +6,7 @@ from typing import cast
 from typing_extensions import TypeAliasType
 
 from railsearch.data import Interactions
+from railsearch.distributed import ShardedIndex
 from railsearch.encoders import TextEncoder
 from railsearch.folders import open_folder
 from railsearch.index import Index
@@ -13,15 +14,17 @@ from railsearch.recommender import Recommender
 from railsearch.similarity import Similarity
 from railsearch.text_retriever import TextRetriever
 
-Loaded = TypeAliasType("Loaded", Similarity | Recommender | TextRetriever | TextEncoder | Index | Interactions)
+Loaded = TypeAliasType(
+    "Loaded", Similarity | Recommender | TextRetriever | TextEncoder | Index | ShardedIndex | Interactions
+)
 
 
 def load(path: str | Path) -> Loaded:
     """Open a folder that railsearch wrote, whatever it holds.
 
     A folder of a similarity, a recommender, a text retriever or a text encoder returns the model, on the CPU and ready
-    to use; an index folder returns the `Index`; a folder of prepared data returns its `Interactions`. Any other path,
-    and a folder that is damaged, is refused.
+    to use; an index folder returns the `Index`, and a split one the `ShardedIndex`; a folder of prepared data returns
+    its `Interactions`. Any other path, and a folder that is damaged, is refused.
 
     >>> import tempfile
     >>> from railsearch import DotProduct, save_similarity

@@ -12,7 +12,7 @@ from tests.support.browser import accessibility_violations
 from tests.support.served import Served, make_queries
 
 if TYPE_CHECKING:
-    from playwright.sync_api import Browser, BrowserContext, Locator, Page
+    from playwright.sync_api import Browser, BrowserContext, Locator, Page, Route
 
 pytestmark = pytest.mark.browser
 VECTOR = ", ".join(f"{value:.4f}" for value in make_queries(1)[0])
@@ -133,6 +133,7 @@ def test_enter_takes_the_best_match_of_what_is_typed(page: "Page", served: Serve
     field.fill("film-17")
     field.press("Enter")
     page.get_by_role("button", name="Remove film-17").wait_for()
+    assert page.locator("#history li").count() == 1
 
 
 def test_users_and_more_like_this(page: "Page", served: Served, client: Client) -> None:
@@ -182,6 +183,21 @@ def test_why_is_a_table_of_component_pairs(page: "Page", served: Served, client:
     assert boxes[0]["y"] == boxes[1]["y"]  # side by side
     assert state_of(page)["why"] == [str(chosen), ids(page)[3]]
     page.keyboard.press("Escape")
+    assert page.locator("#why").is_hidden()
+    assert "why" not in state_of(page)
+
+
+def test_a_late_explanation_does_not_open_the_panel_again(page: "Page", served: Served) -> None:
+    show(page, served, SEARCH)
+    held: list[Route] = []
+    page.route("**/explain", lambda route: held.append(route))  # noqa: PLW0108  (Playwright marks the function)
+    why = page.get_by_role("button", name="Why").first
+    why.click()
+    page.wait_for_timeout(50)
+    why.click()  # before the answer came
+    with page.expect_response("**/explain"):
+        held[0].continue_()
+    page.wait_for_timeout(200)
     assert page.locator("#why").is_hidden()
     assert "why" not in state_of(page)
 

@@ -279,8 +279,8 @@ def forgeries_of(body: object) -> Iterator[object]:
 def test_a_newer_format(folder: Folder) -> None:
     manifest = f"manifests/{folder.versions[-1]:08d}.json"
     body = read_manifest(folder.path / manifest)
-    folder.replace(manifest, seal(json.dumps(body | {"format_version": 3, "news": 1})))
-    with pytest.raises(IndexFolderError, match=r"json has format version 3 but this railsearch reads 2; open it"):
+    folder.replace(manifest, seal(json.dumps(body | {"format_version": 4, "news": 1})))
+    with pytest.raises(IndexFolderError, match=r"json has format version 4 but this railsearch reads 2 and 3; open it"):
         Index.open(folder.path)
     folder.replace(manifest, seal(json.dumps(body | {"format": "other"})))
     with pytest.raises(IndexFolderError, match=r"json is not a manifest of a railsearch index"):

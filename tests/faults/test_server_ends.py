@@ -178,7 +178,5 @@ def test_a_full_queue_refuses_with_retry_after(tmp_path: Path, implementation: s
                 assert int(reply.headers["retry-after"]) >= 1
                 assert reply.json["limit"] == {"name": "queue_queries", "value": 8}
         assert served.search(**{**body, "embeddings": make_queries(9)}).json["limit"]["name"] == "max_queries"
-        late = served.search(**body, timeout_ms=1)
-        assert late.status in (200, 503)
         assert served.metric("railsearch_rejected_total") >= statuses[429]
         assert served.metric("railsearch_queue_depth") == 0

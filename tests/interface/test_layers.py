@@ -16,10 +16,11 @@ LAYERS = {
     "models": 4, "index": 4,
     "training": 5, "evaluation": 5, "benchmark": 5, "engines": 5, "testing": 5,
     "recommender": 6, "text_retriever": 6, "demo": 6,
-    "baselines": 7, "loading": 7, "recipes": 7,
-    "comparison": 8, "server": 8,
-    "client": 9, "cli": 9,
-    "__main__": 10,
+    "baselines": 7, "distributed": 7, "recipes": 7,
+    "loading": 8,
+    "comparison": 9, "server": 9,
+    "client": 10, "cli": 10,
+    "__main__": 11,
 }  # fmt: skip
 MODULES = sorted(path.relative_to(PACKAGE) for path in PACKAGE.rglob("*.py"))
 ROOMS = sorted({module.parts[0] for module in MODULES if len(module.parts) > 1})

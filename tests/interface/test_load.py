@@ -60,7 +60,9 @@ def test_prepared_data(tmp_path: Path) -> None:
 
 
 def test_anything_else_is_refused(tmp_path: Path) -> None:
-    kinds = "give the folder of one of: index, interactions, recommender, similarity, text encoder, text retriever"
+    kinds = (
+        "give the folder of one of: index, interactions, recommender, shards, similarity, text encoder, text retriever"
+    )
     (tmp_path / "file").write_text("x")
     (tmp_path / "odd").mkdir()
     (tmp_path / "odd" / "config.json").write_text('{"format": "railsearch.unknown"}')

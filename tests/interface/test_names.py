@@ -17,6 +17,7 @@ MODULES = [
     "benchmark",
     "client",
     "data",
+    "distributed",
     "encoders",
     "engines",
     "errors",

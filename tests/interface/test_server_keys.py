@@ -162,6 +162,8 @@ def test_a_server_that_would_be_unsafe_does_not_start(
     keys.chmod(0o644)
     assert "there are no keys; give --api-key-file" in refused(capsys, folder, "--host", "0.0.0.0")  # noqa: S104
     assert "can be read by other users (mode 644); run chmod 600" in refused(capsys, folder, "--api-key-file", keys)
+    for origin in ("https://shop.example/", "*", "shop.example", "https://Shop.example"):
+        assert "is not an origin; give scheme and host" in refused(capsys, folder, "--cors-origin", origin)
     (tmp_path / "a").mkdir()
     both = (tmp_path / "movies.index", tmp_path / "a" / "movies.index")
     assert "are both called 'movies'" in refused(capsys, *both)

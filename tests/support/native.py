@@ -30,6 +30,9 @@ class Pieces:
     def __len__(self) -> int:
         return sum(map(len, self.pieces))
 
+    def pieces_of(self, rows: Tensor) -> Sequence[ItemParts]:
+        return self.pieces
+
     def __getitem__(self, rows: Tensor) -> ItemParts:
         raise AssertionError("rows are read in place")
 

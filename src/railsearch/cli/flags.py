@@ -53,9 +53,11 @@ SUBJECTS = {
     "min_count": "--min-count",
     "num_items": "--items",
     "num_queries": "--num-queries",
+    "output": "--output",
     "pairs": "--pairs",
     "queries": "--queries",
     "query_embeddings": "--queries",
+    "rows_per_part": "--rows-per-part",
     "sample_queries": "--queries",
     "seed": "--seed",
     "shape": "workload",
@@ -65,6 +67,7 @@ SUBJECTS = {
     "texts": "--text",
     "users": "--users",
     "validation_pairs": "--validation-pairs",
+    "verify": "--verify",
 }
 """Arguments that an error is about, and the flags or arguments of a command."""
 _NAMES = "|".join(SUBJECTS)

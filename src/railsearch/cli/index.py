@@ -1,7 +1,6 @@
 """`railsearch index`: create, change, check and describe an index folder."""
 
 import dataclasses
-import time
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Annotated
@@ -10,6 +9,7 @@ import numpy as np
 import numpy.typing as npt
 import typer
 
+from railsearch.cli.index_build import build, check_own_ids
 from railsearch.cli.options import (
     EmbeddingColumn,
     EngineText,
@@ -22,14 +22,14 @@ from railsearch.cli.options import (
     PassagesFile,
     chosen_engine,
 )
-from railsearch.cli.terminal import make_console, make_summary_table, print_json, visible
+from railsearch.cli.shard import shard
+from railsearch.cli.summary import report
+from railsearch.cli.terminal import make_console, print_json, visible
 from railsearch.data import read_ids, read_items, read_passage_texts, read_queries
-from railsearch.encoders import Side
+from railsearch.distributed.opening import is_split, open_index
+from railsearch.distributed.verification import verify_shards
 from railsearch.foundation.errors import InvalidInputError
-from railsearch.index import Index, Precision, ScanPrecision
-from railsearch.loading import load
-from railsearch.recommender import Recommender
-from railsearch.similarity import Similarity
+from railsearch.index import Index
 from railsearch.text_retriever import TextRetriever
 
 app = typer.Typer(
@@ -38,82 +38,8 @@ app = typer.Typer(
     "finished, and if the command is killed the previous version remains.",
     no_args_is_help=True,
 )
-
-
-@app.command()
-def build(
-    index: IndexFolder,
-    *,
-    model: Annotated[
-        Path,
-        typer.Option(help="Model folder, of a similarity, a text retriever or a recommender.", show_default=False),
-    ],
-    items: OptionalItemsFile = None,
-    passages: PassagesFile = None,
-    ids: IdsFile = None,
-    metadata: MetadataFile = None,
-    precision: Annotated[Precision, typer.Option(help="Precision of the stored item components.")] = Precision.FP32,
-    scan: Annotated[
-        ScanPrecision, typer.Option(help="Scan of the first stage; int8 is faster, with the same results.")
-    ] = ScanPrecision.FULL,
-    id_column: IdColumn = "id",
-    embedding_column: EmbeddingColumn = "embedding",
-    engine: EngineText = None,
-    as_json: Json = False,
-) -> None:
-    """Compute the item side of every item once, and write a new index folder.
-
-    Items are read in batches, so they need not fit into memory. An interrupted build leaves no folder behind.
-
-    With --engine, the tables of that engine are built and kept in the folder too, so that the first search with it
-    does not wait for them.
-
-    Example: railsearch index build movies.index --model my-model --items movies.parquet --precision fp16
-
-    Example: railsearch index build answers.index --model runs/insuranceqa/mol/model --passages answers.jsonl
-
-    Example: railsearch index build movies.index --model my-model --items movies.parquet --engine "Faiss(hnsw)"
-
-    Example: railsearch index build movies.index --model runs/ml-1m/hstu-mol/model
-    """
-    chosen = chosen_engine(engine)
-    if items is not None and passages is not None:
-        raise InvalidInputError("give either --items with embeddings or --passages with texts, not both.")
-    loaded = load(model)
-    if isinstance(loaded, Recommender) and items is None and passages is None:
-        built = loaded.build_index(
-            index, precision=precision, scan=scan, engine=chosen, show_progress=False if as_json else None
-        )
-        built.prepare_engine()
-        _report(built, as_json)
-        return
-    if items is None and passages is None:
-        raise InvalidInputError("give either --items with embeddings or --passages with texts; recommenders need none.")
-    if passages is not None:
-        _check_own_ids(ids, metadata)
-        if not isinstance(loaded, TextRetriever):
-            raise InvalidInputError(f"--passages needs a text retriever but {model} holds a {type(loaded).__name__}.")
-        retriever = loaded
-        texts = read_passage_texts(passages)
-        started = time.perf_counter()
-        built = retriever.build_index(
-            texts, index, precision=precision, scan=scan, show_progress=False if as_json else None
-        )
-        seconds = time.perf_counter() - started
-        if chosen is not None:
-            Index.open(index, engine=chosen).prepare_engine()
-        encoder = retriever.model.encoder
-        num_cut = encoder.count_cut(list(texts.values()), Side.PASSAGE)
-        encoding = f"{len(texts) / seconds:,.0f} passages per second; {num_cut:,} of them are longer than "
-        _report(built, as_json, {"encoding": f"{encoding}{encoder.max_passage_length} tokens and were truncated"})
-        return
-    assert items is not None
-    batches = read_items(items, ids=ids, metadata=metadata, id_column=id_column, embedding_column=embedding_column)
-    if not isinstance(loaded, Similarity):
-        raise InvalidInputError(f"--items needs a similarity but {model} holds a {type(loaded).__name__}.")
-    built = Index.build(loaded, batches, path=index, precision=precision, scan=scan, engine=chosen)
-    built.prepare_engine()
-    _report(built, as_json)
+app.command()(build)
+app.command()(shard)
 
 
 @app.command()
@@ -146,16 +72,18 @@ def add(
     """
     if (items is None) == (passages is None):
         raise InvalidInputError("give either --items with embeddings or --passages with texts.")
-    opened, shown = Index.open(index), False if as_json else None
+    opened, shown = open_index(index), False if as_json else None
     if passages is not None:
-        _check_own_ids(ids, metadata)
+        check_own_ids(ids, metadata)
+        if not isinstance(opened, Index):
+            raise InvalidInputError(f"{index} is split; encode the texts, and add them with --items.")
         retriever = TextRetriever.load_for(opened, model)
         (retriever.upsert if upsert else retriever.add)(read_passage_texts(passages), show_progress=shown)
     else:
         assert items is not None
         batches = read_items(items, ids=ids, metadata=metadata, id_column=id_column, embedding_column=embedding_column)
         (opened.upsert if upsert else opened.add)(batches, show_progress=shown)
-    _report(opened, as_json)
+    report(opened, as_json)
 
 
 @app.command()
@@ -176,10 +104,10 @@ def remove(
     """
     if (ids is None) == (not item_ids):
         raise InvalidInputError("no items to remove; give their ids as arguments, or a file of ids with --ids.")
-    opened = Index.open(index)
+    opened = open_index(index)
     given = read_ids(ids) if ids is not None else item_ids or []
     opened.remove(given if opened.has_keys else _as_integers(given), missing_ok=missing_ok)
-    _report(opened, as_json)
+    report(opened, as_json)
 
 
 @app.command()
@@ -190,10 +118,11 @@ def compact(index: IndexFolder, *, engine: EngineText = None, as_json: Json = Fa
 
     Example: railsearch index compact movies.index
     """
-    opened = Index.open(index, engine=chosen_engine(engine))
+    opened = open_index(index, engine=chosen_engine(engine))
     opened.compact()
-    opened.prepare_engine()
-    _report(opened, as_json)
+    if isinstance(opened, Index):
+        opened.prepare_engine()
+    report(opened, as_json)
 
 
 @app.command()
@@ -246,7 +175,7 @@ def verify(index: IndexFolder, as_json: Json = False) -> None:
 
     Example: railsearch index verify movies.index
     """
-    found = Index.check(index)
+    found = verify_shards(index) if is_split(index) else Index.check(index)
     if as_json:
         print_json({**dataclasses.asdict(found), "is_intact": found.is_intact})
     else:
@@ -270,7 +199,7 @@ def info(
 
     Example: railsearch index info movies.index --json
     """
-    _report(Index.open(index, version=version), as_json)
+    report(open_index(index, version=version), as_json)
 
 
 def _as_integers(ids: Sequence[str] | npt.NDArray[np.generic]) -> list[int] | npt.NDArray[np.generic]:
@@ -281,26 +210,3 @@ def _as_integers(ids: Sequence[str] | npt.NDArray[np.generic]) -> list[int] | np
     if wrong is not None:
         raise InvalidInputError(f"id {wrong!r:.80} is not an integer, but the ids of this index are; give integers.")
     return [int(text) for text in ids]
-
-
-def _check_own_ids(ids: Path | None, metadata: Path | None) -> None:
-    if ids is not None or metadata is not None:
-        raise InvalidInputError(
-            "--ids and --metadata belong to --items; omit them, because the file of --passages has its own ids."
-        )
-
-
-def _report(index: Index, as_json: bool, more: dict[str, str] | None = None) -> None:
-    described = {**index.describe(), **(more or {})}
-    if as_json:
-        print_json(described)
-        return
-    shown = (
-        (name.replace("_", " "), f"{value:,}" if isinstance(value, int) else _joined(value))
-        for name, value in described.items()
-    )
-    make_console(wraps=True).print(make_summary_table(shown))
-
-
-def _joined(value: object) -> str:
-    return ", ".join(map(str, value)) if isinstance(value, list) else str(value)

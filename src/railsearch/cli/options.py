@@ -5,6 +5,8 @@ from typing import Annotated
 
 import typer
 
+from railsearch.distributed.batch import RayRunner, Runner
+from railsearch.foundation.errors import InvalidInputError
 from railsearch.index import Engine, Strategy, parse_engine, parse_strategy
 from railsearch.index.engines import ensure_available
 
@@ -54,6 +56,40 @@ StrategyText = Annotated[
         show_default=False,
     ),
 ]
+OutputFolder = Annotated[
+    str | None,
+    typer.Option(
+        "--output",
+        help="Write the results as Parquet files into this folder, in parts. A second run of the same command computes "
+        "only the parts that are missing.",
+        show_default=False,
+    ),
+]
+RowsPerPart = Annotated[
+    int | None,
+    typer.Option(
+        "--rows-per-part",
+        help="Rows of the input in one part; memory holds one part. By default 8192.",
+        min=1,
+        show_default=False,
+    ),
+]
+OnRay = Annotated[bool, typer.Option("--ray", help="Compute the parts on Ray, in parallel.")]
+RayAddress = Annotated[
+    str | None,
+    typer.Option(
+        "--ray-address",
+        help="Address of the Ray cluster; by default that of the variable RAY_ADDRESS, or a new Ray on this machine.",
+        show_default=False,
+    ),
+]
+
+
+def chosen_runner(*, on_ray: bool, address: str | None) -> Runner | None:
+    """Return the runner of a batch job: Ray, or None for this process."""
+    if address is not None and not on_ray:
+        raise InvalidInputError("--ray-address needs --ray; add it, or omit the address.")
+    return RayRunner(address=address) if on_ray else None
 
 
 def chosen_strategy(text: str | None) -> Strategy | None:

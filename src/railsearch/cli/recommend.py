@@ -7,9 +7,23 @@ import typer
 from rich.console import Console
 from rich.table import Table
 
-from railsearch.cli.options import EngineText, Json, StrategyText, chosen_engine, chosen_strategy
+from railsearch.cli.batch import check_no_batch, print_report
+from railsearch.cli.options import (
+    EngineText,
+    Json,
+    OnRay,
+    OutputFolder,
+    RayAddress,
+    RowsPerPart,
+    StrategyText,
+    chosen_engine,
+    chosen_runner,
+    chosen_strategy,
+)
 from railsearch.cli.terminal import make_console, make_frame_table, print_json, visible
 from railsearch.data import read_prepared
+from railsearch.distributed.batch import recommend_all
+from railsearch.distributed.batch.job import ROWS_PER_PART
 from railsearch.evaluation import Interval
 from railsearch.foundation.errors import InvalidInputError
 from railsearch.foundation.json_values import rows_as_json
@@ -33,8 +47,11 @@ def recommend(
         str | None,
         typer.Option(help="User ids, separated by commas; their histories are read from --data.", show_default=False),
     ] = None,
+    all_users: Annotated[
+        bool, typer.Option("--all-users", help="All users of --data; the recommendations go to --output.")
+    ] = False,
     data: Annotated[
-        Path | None, typer.Option(help="Prepared data with the histories of --users.", show_default=False)
+        Path | None, typer.Option(help="Prepared data with the histories of the users.", show_default=False)
     ] = None,
     k: Annotated[int, typer.Option("-k", "--k", help="Items to recommend for each user or history.", min=1)] = 10,
     keep_viewed: Annotated[
@@ -59,17 +76,49 @@ def recommend(
     ] = None,
     strategy: StrategyText = None,
     engine: EngineText = None,
+    output: OutputFolder = None,
+    rows_per_part: RowsPerPart = None,
+    on_ray: OnRay = False,
+    ray_address: RayAddress = None,
     as_json: Json = False,
 ) -> None:
     """Recommend the next items for users or histories; they need not have been part of the training data.
 
+    With --all-users, the histories may be more than memory holds, and the results are Parquet files in --output.
+
     Example: railsearch recommend runs/ml-1m/hstu-mol/model --history 1,260,1196 -k 5
+
+    Example: railsearch recommend runs/ml-1m/hstu-mol/model --all-users --data data/ml-1m --output recommended --ray
     """
     if users is not None and data is None:
         raise InvalidInputError("--users needs their histories; add --data with the prepared data that holds them.")
     if engine is not None and index is None:
         raise InvalidInputError("--engine searches an index on disk; add --index with the index of the model's items.")
     chosen, with_engine = chosen_strategy(strategy), chosen_engine(engine)
+    runner = chosen_runner(on_ray=on_ray, address=ray_address)
+    if all_users:
+        if data is None or output is None or users is not None or history:
+            raise InvalidInputError("--all-users needs --data and --output, and neither --users nor --history.")
+        report = recommend_all(
+            model,
+            data,
+            output,
+            k,
+            index=index,
+            filter_viewed=not keep_viewed,
+            unknown_items="ignore" if ignore_unknown else "refuse",
+            cold_start=cold_start,
+            strategy=chosen,
+            allow=allow,
+            engine=with_engine,
+            users_per_part=rows_per_part or ROWS_PER_PART,
+            runner=runner,
+            show_progress=False if as_json else None,
+        )
+        print_report(report, as_json=as_json)
+        return
+    flags = (("--ray", runner), ("--output", output), ("--rows-per-part", rows_per_part))
+    check_no_batch(*flags, remedy="add --all-users")
     recommender = Recommender.load(model, interactions=None if data is None else read_prepared(data))
     if index is not None:
         recommender.open_index(index, engine=with_engine)

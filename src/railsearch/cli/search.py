@@ -11,22 +11,30 @@ from polars import DataFrame
 from rich.console import Console
 from torch import Tensor
 
+from railsearch.cli.batch import check_no_batch, print_report
 from railsearch.cli.options import (
     EmbeddingColumn,
     EngineText,
     IndexFolder,
     Json,
+    OnRay,
+    OutputFolder,
+    RayAddress,
+    RowsPerPart,
     StrategyText,
     chosen_engine,
+    chosen_runner,
     chosen_strategy,
 )
 from railsearch.cli.story import heat_map
 from railsearch.cli.terminal import make_console, make_frame_table, print_json, visible
 from railsearch.data import read_queries
+from railsearch.distributed.batch import search_file
+from railsearch.distributed.batch.job import ROWS_PER_PART
+from railsearch.distributed.opening import open_index
 from railsearch.foundation.errors import InvalidInputError
 from railsearch.foundation.json_values import rows_as_json
 from railsearch.foundation.results import NO_ITEM, Explanation, SearchResult
-from railsearch.index import Index
 from railsearch.text_retriever import TextRetriever
 
 
@@ -71,6 +79,25 @@ def search(
     embedding_column: EmbeddingColumn = "embedding",
     engine: EngineText = None,
     version: Annotated[int | None, typer.Option(help="Search an older version that is still kept.", min=1)] = None,
+    verify: Annotated[
+        str,
+        typer.Option(
+            help="Check all bytes of the index at once (full), or each block before its first use (lazy), which opens "
+            "a large index sooner."
+        ),
+    ] = "full",
+    output: OutputFolder = None,
+    id_column: Annotated[
+        str | None,
+        typer.Option(
+            help="Column with the ids of the queries, for --output; by default id if there is one, otherwise rows are "
+            "numbered.",
+            show_default=False,
+        ),
+    ] = None,
+    rows_per_part: RowsPerPart = None,
+    on_ray: OnRay = False,
+    ray_address: RayAddress = None,
     as_json: Json = False,
 ) -> None:
     """Find the best items for each query, and certify the answer.
@@ -80,15 +107,44 @@ def search(
 
     Example: railsearch search movies.index --queries users.npy -k 5 --allow "year >= 1990 AND genre = 'Drama'"
 
+    With --output, the queries may be more than memory holds. The certificate of each query is in the results.
+
     Example: railsearch search passages.index --text "does medicare pay for hearing aids?"
+
+    Example: railsearch search movies.index --queries users.parquet -k 100 --output results --ray
     """
     if (queries is None) == (not text):
         raise InvalidInputError("give either --queries with embeddings or --text with a question.")
     chosen = chosen_strategy(strategy)
-    opened = Index.open(index, version=version, engine=chosen_engine(engine))
+    runner = chosen_runner(on_ray=on_ray, address=ray_address)
+    if output is None:
+        check_no_batch(("--ray", runner), ("--id-column", id_column), ("--rows-per-part", rows_per_part))
+    else:
+        if queries is None or row or explain:
+            raise InvalidInputError("--output takes all of --queries; omit --text, --row and --explain.")
+        report = search_file(
+            index,
+            queries,
+            output,
+            k,
+            strategy=chosen,
+            allow=allow,
+            pad=pad,
+            version=version,
+            engine=chosen_engine(engine),
+            verify=verify,
+            embedding_column=embedding_column,
+            id_column=id_column,
+            rows_per_part=rows_per_part or ROWS_PER_PART,
+            runner=runner,
+            show_progress=False if as_json else None,
+        )
+        print_report(report, as_json=as_json)
+        return
+    opened = open_index(index, version=version, engine=chosen_engine(engine), verify=verify)
     embeddings: Tensor | npt.NDArray[np.generic]
     if text:
-        embeddings = TextRetriever.load_for(opened, model).encode_queries(text, show_progress=False)
+        embeddings = TextRetriever.load_beside(opened, model).encode_queries(text, show_progress=False)
     else:
         assert queries is not None
         embeddings = read_queries(queries, embedding_column=embedding_column)

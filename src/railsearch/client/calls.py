@@ -10,7 +10,7 @@ import numpy as np
 from railsearch.client import reading
 from railsearch.client.answers import Job, ServedExplanation, ServedItem, ServedResult
 from railsearch.client.arrays import SAFETENSORS, Array, ItemId, ItemIds, Values, as_floats, as_ids, encode, size_of
-from railsearch.client.conversation import Call, Request
+from railsearch.client.conversation import Call, Request, checked_timeout
 from railsearch.foundation.errors import InvalidInputError
 from railsearch.foundation.json_values import JsonValue
 
@@ -72,6 +72,13 @@ def query_values(
     }
 
 
+def as_whole(value: object, *, name: str) -> int:
+    """Return a whole number of any type; the server knows its range."""
+    if isinstance(value, bool) or not isinstance(value, (int, np.integer)):
+        raise InvalidInputError(f"{name} is {value!r:.80}; give a whole number.")
+    return int(value)
+
+
 def lists_of_ids(lists: Sequence[ItemIds | None], *, name: str) -> list[JsonValue]:
     """Return one list of ids for each query; None is an empty one."""
     return [[] if ids is None else list(as_ids(ids, name=f"{name}[{row}]")) for row, ids in enumerate(lists)]
@@ -90,6 +97,7 @@ def search(
     exclude: Sequence[ItemIds | None] | None = None,
     filter_viewed: bool = True,
     pad: bool = False,
+    partial: Literal["refuse", "allow"] = "refuse",
     fields: Sequence[str] | Literal["all"] | None = None,
     explain: int = 0,
     timeout: float | None = None,
@@ -110,20 +118,22 @@ def search(
         exclude: one list of ids for each query that it must not find.
         filter_viewed: exclude the items of a history; only for histories and users.
         pad: if filters leave fewer than k items, fill up with id -1; by default, this is an error.
+        partial: "allow" answers from the other shards if a shard of a split index does not answer; see `coverage`.
         fields: names of metadata columns to return with each item, or "all".
         explain: explain that many of the best items of each query.
         timeout: seconds that the call may take, retries included; that of the client if omitted.
     """
     kind = one_query_input(embeddings=embeddings, texts=texts, histories=histories, users=users)
     settings: dict[str, JsonValue] = {
-        "k": int(k),
+        "k": as_whole(k, name="k"),
         "strategy": _strategy_text(strategy),
         "filter_viewed": None if kind in {"embeddings", "texts"} else bool(filter_viewed),
         "pad": bool(pad),
+        **({} if partial == "refuse" else {"partial": str(partial)}),
         "fields": fields if fields is None or isinstance(fields, str) else [str(name) for name in fields],
-        "explain": int(explain),
+        "explain": as_whole(explain, name="explain"),
     }
-    path = path_of(index, "search")
+    path, seconds = path_of(index, "search"), None if timeout is None else checked_timeout(timeout)
 
     def as_tensors(seconds: float) -> Request:
         assert embeddings is not None
@@ -137,7 +147,7 @@ def search(
         return Request("POST", path, json_body({**values, **_deadline(seconds)}), JSON, accept=SAFETENSORS)
 
     num_bytes = sum(map(size_of, (embeddings, texts, histories, exclude, allow)))
-    return Call(as_tensors if kind == "embeddings" else as_json, reading.result, num_bytes, timeout)
+    return Call(as_tensors if kind == "embeddings" else as_json, reading.result, num_bytes, seconds)
 
 
 def explain(

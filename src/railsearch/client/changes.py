@@ -8,8 +8,8 @@ from typing import Protocol
 from railsearch.client import reading
 from railsearch.client.answers import Change, Job, Refreshed
 from railsearch.client.arrays import ItemIds, Values, as_floats, as_ids, size_of
-from railsearch.client.calls import JSON, job, json_body, path_of, query_values
-from railsearch.client.conversation import HEAVY_BYTES, Call, Exchange, Link, Pause, Request, Steps
+from railsearch.client.calls import JSON, as_whole, job, json_body, path_of, query_values
+from railsearch.client.conversation import HEAVY_BYTES, Call, Exchange, Link, Pause, Request, Steps, checked_timeout
 from railsearch.client.problems import error_of_problem, timed_out
 from railsearch.foundation.errors import InvalidInputError
 from railsearch.foundation.json_values import JsonValue
@@ -112,7 +112,7 @@ def tune(
         values: dict[str, JsonValue] = {
             "embeddings": None if embeddings is None else as_floats(embeddings, name="embeddings").tolist(),
             **query_values(texts, histories, None),
-            "k": int(k),
+            "k": as_whole(k, name="k"),
             "target_recall": float(target_recall),
             "confidence": float(confidence),
         }
@@ -147,7 +147,7 @@ def wait(job_id: str | Job, *, timeout: float = 600.0) -> Exchange[Job]:
         job_id: a job, or its id.
         timeout: seconds to wait at most.
     """
-    return _Wait(job_id.id if isinstance(job_id, Job) else job_id, timeout)
+    return _Wait(job_id.id if isinstance(job_id, Job) else job_id, checked_timeout(timeout))
 
 
 def _write(

@@ -16,7 +16,7 @@ from urllib.parse import urlsplit
 
 import railsearch
 from railsearch.client import calls, changes
-from railsearch.client.conversation import Compute, Exchange, Link, Pause
+from railsearch.client.conversation import Compute, Exchange, Link, Pause, checked_timeout
 from railsearch.client.transport import AsyncWire, Wire
 from railsearch.foundation.errors import InvalidInputError
 
@@ -210,12 +210,12 @@ class _Address:
 
 def _address(url: str, api_key: str | None, timeout: float) -> _Address:
     """Check the arguments of a client. No message contains the key."""
-    if not 0 < timeout < float("inf"):
-        raise InvalidInputError(f"timeout is {timeout!r}; give a finite number of seconds above 0.")
+    checked_timeout(timeout)
     try:
         parts = urlsplit(url)
         is_usable = parts.scheme in {"http", "https"} and bool(parts.hostname) and (parts.port or 1) > 0
-    except (ValueError, TypeError, AttributeError):
+        is_usable = is_usable and url.isprintable() and bool((parts.hostname or "").encode("idna"))
+    except (ValueError, TypeError, AttributeError):  # UnicodeError is a ValueError
         raise InvalidInputError("url is not an address; give one such as 'http://127.0.0.1:8080'.") from None
     if "@" in parts.netloc:
         raise InvalidInputError("url contains a user or password; give the key of the server as api_key.")

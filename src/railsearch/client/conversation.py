@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from typing import Generic, Protocol, TypeAlias, TypeVar
 
 from railsearch.client.problems import Reply, error_of, timed_out
+from railsearch.foundation.errors import InvalidInputError
 
 Answer = TypeVar("Answer")
 Answer_co = TypeVar("Answer_co", covariant=True)
@@ -113,6 +114,13 @@ class Call(Generic[Answer]):
             raise error_of(reply, url=link.url)
         answer = yield Compute(lambda: self.read(reply, link.url), is_heavy=len(reply.body) > HEAVY_BYTES)
         return answer  # type: ignore[return-value]  # the driver passes back what `read` returned
+
+
+def checked_timeout(timeout: float) -> float:
+    """Return the seconds that a call may take; raises InvalidInputError if they are none."""
+    if not 0 < timeout < float("inf"):
+        raise InvalidInputError(f"timeout is {timeout!r}; give a finite number of seconds above 0.")
+    return timeout
 
 
 def pause_before_retry(reply: Reply, *, jitter: float) -> float | None:

@@ -32,6 +32,7 @@ BY_TYPE: dict[str, type[RailsearchError]] = {
     "body-too-large": errors.InvalidInputError,
     "not-enough-items": errors.NotEnoughItemsError,
     "index-locked": errors.IndexLockedError,
+    "index-rebuilt": errors.IndexRebuiltError,
     "fingerprint": errors.FingerprintError,
     "job-running": ServerBusyError,
     "deadline": ServerTimeoutError,

@@ -22,8 +22,8 @@ if TYPE_CHECKING:
     import httpx
 
 MAX_CONNECTIONS = 100
-IDLE_SECONDS = 4.0
-"""Idle connections are closed before the server closes them: uvicorn does so after 5 seconds."""
+IDLE_SECONDS = 20.0
+"""Idle connections are closed before the server closes them: it does so after 30 seconds."""
 WRITE_BYTES = 1 << 18
 
 

@@ -1,6 +1,7 @@
 """Readers of items and queries: NumPy arrays, and Parquet or Arrow tables, in batches."""
 
 from collections.abc import Iterator
+from dataclasses import dataclass
 from pathlib import Path
 from tokenize import TokenError
 from typing import TYPE_CHECKING
@@ -85,6 +86,55 @@ def read_queries(path: str | Path, *, embedding_column: str = "embedding") -> np
         return array
     frame = _collected(_scan(file), file)
     return _embeddings(_column(frame, embedding_column, file), file)
+
+
+@dataclass(frozen=True, slots=True)
+class QueryFile:
+    """Query embeddings in a file that may be larger than memory; any stretch of rows can be read."""
+
+    path: Path
+    embedding_column: str
+    id_column: str | None
+    """Column with the ids of the queries in a table; without one, the rows are numbered from 0."""
+    num_rows: int
+
+    @classmethod
+    def open(
+        cls, path: str | Path, *, embedding_column: str = "embedding", id_column: str | None = None
+    ) -> "QueryFile":
+        """Check a file of queries: a .npy array, or a Parquet or Arrow table with a column of embeddings.
+
+        Args:
+            path: the file.
+            embedding_column: column of the embeddings in a table.
+            id_column: column with the ids of the queries in a table; by default `id` if there is one.
+        """
+        import polars as pl  # noqa: PLC0415
+
+        file = _existing(path)
+        if file.suffix == ".npy":
+            if id_column is not None:
+                raise InvalidInputError(f"{file} is an array, which has no column {id_column!r}; give a table.")
+            return cls(file, embedding_column, None, len(read_queries(file)))
+        table = _scan(file)
+        first = _collected(table.head(1), file)
+        for name in (embedding_column, *([] if id_column is None else [id_column])):
+            _column(first, name, file)
+        chosen = "id" if id_column is None and "id" in first.columns else id_column
+        return cls(file, embedding_column, chosen, int(_collected(table.select(pl.len()), file).item()))
+
+    def read(self, first: int, count: int) -> "tuple[npt.NDArray[np.generic], Series]":
+        """Return the embeddings and the ids of `count` queries from row `first` on, or of as many as there are."""
+        import polars as pl  # noqa: PLC0415
+
+        last = min(first + count, self.num_rows)
+        numbers = pl.Series("query", range(first, last), dtype=pl.Int64)
+        if self.path.suffix == ".npy":
+            return read_array(self.path)[first:last], numbers
+        names = [self.embedding_column, *([] if self.id_column is None else [self.id_column])]
+        frame = _collected(_scan(self.path).select(names).slice(first, last - first), self.path)
+        embeddings = _embeddings(frame[self.embedding_column], self.path, first)
+        return embeddings, numbers if self.id_column is None else frame[self.id_column].alias("query")
 
 
 def _array_batches(file: Path, ids: str | Path | None, metadata: str | Path | None, batch_size: int) -> ItemBatches:

@@ -43,11 +43,15 @@ class FolderFormat:
 
     def write(self, folder: Path, content: Mapping[str, object]) -> None:
         """Write the config; all other files must be in the folder already."""
+        (folder / self.config_file).write_text(self.encode(folder, content))
+
+    def encode(self, folder: Path, content: Mapping[str, object]) -> str:
+        """Return the text of the config; all other files must be in the folder already."""
         entries = describe_files(folder, self.files)
         files = {name: {"size": entry.size, "checksum": entry.checksum} for name, entry in entries.items()}
         config = {"format": self.name, "format_version": self.version, "files": files, **content}
         config["checksum"] = _checksum(config)
-        (folder / self.config_file).write_text(json.dumps(config, indent=2) + "\n")
+        return json.dumps(config, indent=2) + "\n"
 
     def read(self, folder: Path) -> dict[str, Any]:
         """Read the config; refuse one that is damaged, foreign or of another version. Other files are not read."""

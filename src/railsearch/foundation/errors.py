@@ -7,13 +7,18 @@ RailsearchError
 ├── ModelFolderError         (also a ValueError) a model folder that is missing, damaged or foreign
 │   └── FingerprintError     the model is intact, but it is not the expected one
 ├── IndexFolderError         (also a ValueError) an index folder that is missing, damaged or foreign
-│   └── IndexLockedError     another writer is changing it
+│   ├── IndexLockedError     another writer is changing it
+│   └── IndexRebuiltError    another index was built at the path of an open one
+├── ShardLostError           (also a RuntimeError) a shard of a split index did not answer
 ├── DataFolderError          (also a ValueError) a folder of prepared data that is missing, damaged or foreign
+├── JobFolderError           (also a ValueError) the folder of a batch job that is damaged, in use or of another job
 ├── StorageError             (also an OSError) a file or folder that cannot be written: a full disk, no permission
 ├── DownloadError            (also an OSError) a download that failed, or that is not the expected file
 ├── MissingExtraError        (also an ImportError) an optional dependency that is not installed
+├── NotEnoughMemoryError     (also a MemoryError) work that needs more memory than there is, refused before it starts
 ├── EngineError              (also a RuntimeError) a first-stage engine that failed or broke its contract
 ├── TrainingError            (also a RuntimeError) training went wrong; the best weights so far were kept
+├── ClusterError             (also a RuntimeError) a cluster of workers that cannot be reached or used
 └── ServerError              (also a RuntimeError) a server that failed, or that is no railsearch server
     ├── ServerUnreachableError  (also a ConnectionError) no connection, or one that broke
     ├── ServerTimeoutError      (also a TimeoutError) no answer within the time that a call was given
@@ -55,8 +60,20 @@ class IndexLockedError(IndexFolderError):
     """Another writer is changing the index."""
 
 
+class IndexRebuiltError(IndexFolderError):
+    """Another index has since been built at the path of an open one."""
+
+
+class ShardLostError(RailsearchError, RuntimeError):
+    """A shard of a split index did not answer, after all retries; nothing was acknowledged."""
+
+
 class DataFolderError(RailsearchError, ValueError):
     """A folder of prepared data that is missing, damaged or foreign."""
+
+
+class JobFolderError(RailsearchError, ValueError):
+    """The folder of a batch job that is damaged, in use or of another job; nothing was changed."""
 
 
 class StorageError(RailsearchError, OSError):
@@ -74,12 +91,20 @@ class MissingExtraError(RailsearchError, ImportError):
     """An optional dependency that is not installed."""
 
 
+class NotEnoughMemoryError(RailsearchError, MemoryError):
+    """Work that needs more memory than there is; nothing was computed or changed."""
+
+
 class EngineError(RailsearchError, RuntimeError):
     """A first-stage engine that failed or broke its contract; the index itself is unchanged."""
 
 
 class TrainingError(RailsearchError, RuntimeError):
     """Training went wrong; the best weights so far were kept."""
+
+
+class ClusterError(RailsearchError, RuntimeError):
+    """A cluster of workers that cannot be reached or used: no Ray, an old one, or no room; nothing was started."""
 
 
 class ServerError(RailsearchError, RuntimeError):

@@ -50,6 +50,16 @@ def describe_open(file: FileIO) -> FileEntry:
     return FileEntry(size, digest.hexdigest())
 
 
+def describe_start(path: Path, size: int) -> str:
+    """Return the checksum of the first `size` bytes of a file that has at least that many."""
+    digest = xxhash.xxh3_128()
+    with path.open("rb", buffering=0) as file:
+        while size and (content := file.read(min(size, BYTES_PER_CHUNK))):
+            digest.update(content)
+            size -= len(content)
+    return digest.hexdigest()
+
+
 @contextmanager
 def new_file(target: Path) -> Iterator[Path]:
     """Yield a temporary name to write to, and rename that file to `target` when the block ends.

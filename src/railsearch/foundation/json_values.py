@@ -1,4 +1,4 @@
-"""Rows of a table as JSON values: bytes as base64, dates as ISO text, NaN and infinity as null."""
+"""Rows of a table as JSON values: bytes as base64, dates as ISO text, integers of 128 bits as text, NaN as null."""
 
 import base64
 import datetime as dt
@@ -25,7 +25,7 @@ def rows_as_json(frame: "DataFrame") -> list[dict[str, JsonValue]]:
 
 
 def rows_from_json(rows: Sequence[Mapping[str, object]], schema: "Schema") -> "DataFrame":
-    """Return JSON objects as a table of this schema: the reverse of `rows_as_json`, except for bytes.
+    """Return JSON objects as a table of this schema: the reverse of `rows_as_json`, except for bytes and Int128.
 
     Dates and times are ISO text, and integers may stand for floats. Other conversions are refused, and so are objects
     with other names.
@@ -74,6 +74,8 @@ def as_json_value(value: object) -> JsonValue:
     """Return a value of a table as a JSON value."""
     if isinstance(value, float):
         return value if math.isfinite(value) else None
+    if isinstance(value, int) and not -(2**63) <= value < 2**64:
+        return str(value)  # the most that writers and readers of JSON agree on has 64 bits
     if value is None or isinstance(value, (bool, int, str)):
         return value
     if isinstance(value, Mapping):

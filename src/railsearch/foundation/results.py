@@ -46,6 +46,8 @@ class SearchResult:
     expected_recall: ExpectedRecall | None = None
     """The recall that `tune` measured for this k and strategy without filters. It is not a proof, and None if nothing
     was measured or if the strategy is exact."""
+    coverage: float = 1.0
+    """The share of all items that were searched: below 1 if a shard of a split index did not answer."""
 
     @property
     def kth_score(self) -> Tensor:
@@ -105,11 +107,11 @@ class SearchResult:
         """Pickle the result with its string ids, but without other metadata; `to_frame()` includes that."""
         values = (self.ids, self.scores, self.ceiling, self.num_scored)
         if not self.has_keys or self.lookup is None:
-            return type(self), (*values, None, False, self.expected_recall)
+            return type(self), (*values, None, False, self.expected_recall, self.coverage)
         ids = torch.unique(self.ids[self.ids != NO_ITEM])  # (n,)
         keys = self.lookup(ids)["id"].to_list()
         lookup = _KeptKeys(dict(zip(ids.tolist(), keys, strict=True)))
-        return type(self), (*values, lookup, True, self.expected_recall)
+        return type(self), (*values, lookup, True, self.expected_recall, self.coverage)
 
     def __iter__(self) -> Iterator[Tensor]:
         yield self.scores
@@ -117,7 +119,8 @@ class SearchResult:
 
     def __repr__(self) -> str:
         num_queries, k = self.ids.shape
-        return f"SearchResult({num_queries} queries, k={k}, {int(self.is_exact.sum())} certified exact)"
+        covered = "" if self.coverage == 1 else f", {self.coverage:.1%} of the items searched"
+        return f"SearchResult({num_queries} queries, k={k}, {int(self.is_exact.sum())} certified exact{covered})"
 
 
 @dataclass(frozen=True, slots=True, eq=False)

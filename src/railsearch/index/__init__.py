@@ -7,7 +7,7 @@ from railsearch.index.corpus import Precision
 from railsearch.index.engines import Engine, Faiss, Flat, ScanPrecision, parse_engine, register_engine
 from railsearch.index.filters import Allow, Exclude
 from railsearch.index.index import Index
-from railsearch.index.source import ModelSource, folder_of, model_of
+from railsearch.index.source import ModelSource, SourcedIndex, folder_of, model_of
 from railsearch.index.storage import Problem, StoredTable, TableState, Verification
 from railsearch.index.strategies import (
     Adaptive,
@@ -38,6 +38,7 @@ __all__ = [
     "Precision",
     "Problem",
     "ScanPrecision",
+    "SourcedIndex",
     "StoredTable",
     "Strategy",
     "TableState",

@@ -1,7 +1,7 @@
 """Build segments from items: check the items, and compute their side of the similarity."""
 
 import copy
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence, Sized
 from dataclasses import dataclass
 
 import torch
@@ -11,6 +11,7 @@ from typing_extensions import TypeAliasType
 from railsearch.foundation.errors import FingerprintError, InvalidInputError
 from railsearch.foundation.inputs import ArrayLike, ArrowTable, as_embeddings, check_finite
 from railsearch.foundation.results import ItemBatch, ItemBatches
+from railsearch.index.memory import check_build
 from railsearch.index.metadata import Metadata, as_metadata, fit_columns, stack, with_keys
 from railsearch.index.numbering import Numbering
 from railsearch.index.segment import Segment
@@ -103,6 +104,17 @@ def check_parts(
                 )
 
 
+def count_items(items: object) -> int | None:
+    """Return the number of items, if it is known in advance."""
+    if isinstance(items, ItemBatch):
+        return count_items(items.items)
+    if isinstance(items, ItemBatches):
+        return items.num_items
+    if isinstance(items, (list, tuple)) and items and isinstance(items[0], ItemBatch):
+        return None
+    return len(items) if isinstance(items, Sized) else None
+
+
 class SegmentBuilder:
     """A builder of segments that holds no more in memory than one segment and one batch."""
 
@@ -127,6 +139,11 @@ class SegmentBuilder:
         num_values = components[0].numel() + components.shape[-1] + (0 if gate is None else gate[0].numel())
         return max(1, SEGMENT_BYTES // (4 * num_values))
 
+    def check_memory(self, num_items: int | None, *, is_in_memory: bool) -> None:
+        """Refuse to build an index that needs more memory than there is, as far as the number of items is known."""
+        size = None if is_in_memory else self.rows_per_segment
+        check_build(self._expected, num_items, dtype=self._dtype, rows_per_segment=size)
+
     def build(
         self,
         items: Items,
@@ -142,16 +159,16 @@ class SegmentBuilder:
         """
         if isinstance(items, ItemBatch):
             items, ids, metadata = items.items, items.ids, items.metadata  # type: ignore[assignment]
-        if _is_batches(items):
+        if is_batches(items):
             if ids is not None or metadata is not None:
                 raise InvalidInputError(
                     "items come in batches but ids or metadata was given too; put them into the batches."
                 )
-            batches = self._check_batches(items, numbering)  # type: ignore[arg-type]  # _is_batches checked it
+            batches = self._check_batches(items, numbering)  # type: ignore[arg-type]  # is_batches checked it
         else:
             batches = iter([self._checked(ItemBatch(items, ids, metadata), numbering)])
         pieces = self._pieces(batches, rows_per_segment)
-        return (Segment.build(piece.ids, piece.parts, piece.metadata) for piece in _regroup(pieces, rows_per_segment))
+        return (Segment.build(piece.ids, piece.parts, piece.metadata) for piece in regroup(pieces, rows_per_segment))
 
     def _check_batches(self, batches: Iterable[object], numbering: Numbering) -> Iterator["_Checked"]:
         has_ids, first_row = None, 0
@@ -249,13 +266,14 @@ class _Checked:
     metadata: Metadata | None
 
 
-def _is_batches(items: object) -> bool:
+def is_batches(items: object) -> bool:
+    """Return whether items come in batches."""
     if isinstance(items, (Iterator, ItemBatches)):
         return True
     return isinstance(items, (list, tuple)) and bool(items) and isinstance(items[0], ItemBatch)
 
 
-def _regroup(pieces: Iterable[Piece], size: int | None) -> Iterator[Piece]:
+def regroup(pieces: Iterable[Piece], size: int | None) -> Iterator[Piece]:
     """Cut and join pieces so that each has `size` rows, except for the last; without a size, join all into one."""
     waiting: list[Piece] = []
     num_waiting = 0

@@ -109,8 +109,12 @@ class Certificate:
         return self._union(best + self.slack)
 
     def skip_unseen(self, is_skipped: Tensor) -> "Certificate":
-        """Skip items of the given queries (B,), of which nothing is known but the lengths of their components."""
-        ceiling = self.largest_score + self.slack if self.is_certifiable else torch.full_like(self.slack, torch.inf)
+        """Skip items of the given queries (B,), of which nothing is known but the lengths of their components.
+
+        Of items that were not even checked, nothing is known.
+        """
+        is_known = self.is_certifiable and self.corpus.is_checked
+        ceiling = self.largest_score + self.slack if is_known else torch.full_like(self.slack, torch.inf)
         return self._union(ceiling.masked_fill(~is_skipped, -torch.inf))
 
     def skip_unknown(self) -> "Certificate":
@@ -164,7 +168,7 @@ def _slack(similarity: Similarity, rounding: float, underflow: float) -> float:
 
 def _storage_slack(corpus: Corpus, largest_score: float, longest_query: float) -> float:
     """Return how far a dot product is off because item components are stored in a lower precision."""
-    dtype = corpus.segments[0].parts.components.dtype
+    dtype = corpus.segments[0].dtype
     if dtype not in STORAGE_ROUNDOFF:
         return 0.0
     smallest = torch.finfo(dtype).smallest_normal * torch.finfo(dtype).eps  # the distance of values near zero

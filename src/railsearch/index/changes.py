@@ -33,7 +33,7 @@ def without_ids(segments: Sequence[Segment], ids: Tensor, *, missing_ok: bool) -
     if not missing_ok:
         is_known = torch.zeros_like(ids, dtype=torch.bool)  # (n,)
         for segment in segments:
-            is_known |= torch.isin(ids, segment.ids[segment.live_rows])
+            is_known |= segment.has_live(ids)
         if not bool(is_known.all()):
             first = int(ids[~is_known][0])
             raise _missing(first, int((~is_known).sum()))
@@ -56,7 +56,7 @@ def compacted(corpus: Corpus, rows_per_segment: int) -> Iterator[Segment]:
     frame = corpus.frame
     for first in range(0, max(1, len(corpus.rows)), rows_per_segment):
         rows = corpus.rows[first : first + rows_per_segment]  # (n,)
-        parts = corpus[rows] if len(rows) else corpus.segments[0].parts[:0]
+        parts = corpus[rows] if len(rows) else corpus.segments[0].stored_parts[:0]
         metadata = None if frame is None else Metadata(frame[rows.cpu().numpy()])
         yield Segment.build(corpus.row_ids[rows], parts, metadata)
 
@@ -68,4 +68,4 @@ def _missing(first: int | str, count: int) -> InvalidInputError:
 
 
 def _drop_empty(segments: Sequence[Segment]) -> list[Segment]:
-    return [segment for segment in segments if len(segment.live_rows)]
+    return [segment for segment in segments if segment.num_live]

@@ -3,24 +3,22 @@
 import copy
 import dataclasses
 import threading
-from collections.abc import Callable, Mapping, Sequence, Sized
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 
 from railsearch.foundation.errors import IndexFolderError, InvalidInputError, StorageError
 from railsearch.foundation.inputs import ArrayLike, ArrowTable, check_count
 from railsearch.foundation.progress import counting
-from railsearch.foundation.results import ItemBatch, ItemBatches
-from railsearch.index.building import Items, SegmentBuilder, one_query, prepare_similarity
+from railsearch.index.building import Items, SegmentBuilder, count_items, one_query, prepare_similarity
 from railsearch.index.changes import Keep, compacted, with_added, without_ids, without_items
 from railsearch.index.corpus import Corpus, Precision, vector_dim
 from railsearch.index.engines import Engine, Flat, ScanPrecision, ensure_available, ensure_builds
 from railsearch.index.keys import to_integers
-from railsearch.index.metadata import fit_columns, without_keys
+from railsearch.index.metadata import fit_columns
 from railsearch.index.numbering import Numbering, SeenIds
 from railsearch.index.segment import Segment
-from railsearch.index.storage import Snapshot, Store
+from railsearch.index.storage import Snapshot, Store, Verify
 from railsearch.index.storage.creating import creating, new_index
-from railsearch.index.storage.table_listing import summarise_tables
 from railsearch.index.tuned import TunedStrategy, tuned_for
 from railsearch.kernels import KernelName
 from railsearch.similarity import QueryParts, Similarity, check_similarity, fingerprint
@@ -50,6 +48,7 @@ class Contents:
         self._store = store
         self._snapshot = snapshot
         self._is_pinned = is_pinned
+        self._is_base = False
         self._changing = threading.RLock()
         self._copying = threading.Lock()
         self._public_similarity: Similarity | None = None
@@ -83,8 +82,9 @@ class Contents:
         given, similarity = similarity, prepare_similarity(similarity)
         models = tuple(dict.fromkeys([*_models(similarity), *_models(given)]))
         dtype = None if precision is Precision.FP32 else precision.dtype
-        with counting("indexing", _count(items), is_shown=show_progress) as on_rows:
+        with counting("indexing", count_items(items), is_shown=show_progress) as on_rows:
             builder = SegmentBuilder(similarity, dtype=dtype, models=models, on_rows=on_rows)
+            builder.check_memory(count_items(items), is_in_memory=path is None)
             if path is None:
                 (segment,) = builder.build(items, ids, metadata, rows_per_segment=None, numbering=Numbering())
                 return cls(corpus=Corpus.build(similarity, [segment], chosen), models=models, source=source)
@@ -108,13 +108,14 @@ class Contents:
         version: int | None = None,
         engine: Engine | None = None,
         kernel: KernelName | None = None,
+        verify: Verify = Verify.FULL,
     ) -> "Contents":
         """Open a version of a folder, the newest if none is named."""
         if version is not None:
             check_count(version, name="version")
         if engine is not None:
             ensure_available(engine)
-        store = Store(path)
+        store = Store(path, verify)
         snapshot = store.read(version)
         wanted = Flat(snapshot.manifest.scan) if engine is None else engine
         chosen = ensure_available(wanted, vector_dim(wanted, snapshot.similarity))
@@ -136,6 +137,11 @@ class Contents:
     def manifest(self) -> object:
         """The manifest of the version that is open, which tells it from all others; None in memory."""
         return None if self._snapshot is None else self._snapshot.manifest
+
+    @property
+    def birth(self) -> str | None:
+        """The random id of the index in the folder: another index at the same path has another one."""
+        return None if self._snapshot is None else self._snapshot.manifest.birth
 
     @property
     def similarity(self) -> Similarity:
@@ -163,36 +169,20 @@ class Contents:
         text = self.tuned.get(tuned_for(k, self.corpus.engine))
         return None if text is None else TunedStrategy.parse(text)
 
-    def reopen(self) -> "Contents":
-        """Open the newest version beside this one, which stays as it is; both share the segments that both have."""
+    def reopen(self, version: int | None = None, *, is_base: bool = False) -> "Contents":
+        """Open a version beside this one, which stays as it is; both share the segments that both have.
+
+        Args:
+            version: the version to open; the newest if omitted.
+            is_base: changes start from this version, even if there are later ones: these are abandoned.
+        """
         if self._store is None:
             raise InvalidInputError("this index is in memory only; it has no folder to open again.")
-        snapshot = self._store.read(known=self._snapshot)
+        snapshot = self._store.read(version, known=self._snapshot)
         corpus = self.corpus.with_segments(snapshot.segments, snapshot.similarity, snapshot.origin)
-        return self._of_version(self._store, snapshot, corpus, is_pinned=False)
-
-    def describe(self) -> dict[str, int | str | list[str] | None]:
-        """Return a summary by name."""
-        corpus, frame, similarity = self.corpus, without_keys(self.corpus.frame), self.corpus.similarity
-        pairs = f"{similarity.num_query_components} x {similarity.num_item_components} x {similarity.component_dim}"
-        return {
-            "path": None if self.path is None else str(self.path),
-            "version": self.version,
-            "items": len(corpus.ids),
-            "removed": len(corpus) - len(corpus.ids),
-            "segments": len(corpus.segments),
-            "precision": str(corpus.segments[0].parts.components.dtype).removeprefix("torch."),
-            "bytes": sum(segment.num_bytes for segment in corpus.segments),
-            "kernel": corpus.kernel.name,
-            "engine": corpus.engine.key,
-            "similarity": f"{type(similarity).__name__} {pairs}",
-            "fingerprint": self.models[0] if self.models else None,
-            "ids": "strings" if corpus.has_keys else "integers",
-            "metadata": [] if frame is None else frame.columns,
-            "source": [f"{name}: {value}" for name, value in self.source.items()],
-            "tables": [] if self.path is None else summarise_tables(self.path, {own.name for own in corpus.segments}),
-            "tuned": [f"{wanted}: {strategy}" for wanted, strategy in self.tuned.items()],
-        }
+        contents = self._of_version(self._store, snapshot, corpus, is_pinned=version is not None)
+        contents._is_base = is_base
+        return contents
 
     def put(
         self,
@@ -202,10 +192,11 @@ class Contents:
         metadata: ArrowTable | None,
         replaces: bool,
         show_progress: bool | None,
+        numbers: Mapping[str, int] | None = None,
     ) -> None:
-        """Add items; with `replaces`, those that have the same ids are replaced."""
+        """Add items; with `replaces`, those that have the same ids are replaced. For `numbers` see `Numbering`."""
         purpose = "upsert" if replaces else "add"
-        with counting(purpose, _count(items), is_shown=show_progress) as on_rows:
+        with counting(purpose, count_items(items), is_shown=show_progress) as on_rows:
             builder = self._builder(on_rows)
 
             def change(segments: Sequence[Segment], keep: Keep) -> Sequence[Segment]:
@@ -216,7 +207,7 @@ class Contents:
                     else SeenIds(segments, "use upsert to replace items")
                 )
                 size = builder.rows_per_segment
-                numbering = Numbering(segments, replaces=replaces)
+                numbering = Numbering(segments, replaces=replaces, numbers=numbers)
                 new = builder.build(items, ids, metadata, rows_per_segment=size, numbering=numbering)
                 for segment in new:
                     seen.add(segment)
@@ -283,7 +274,7 @@ class Contents:
             self.tuned = {**self.tuned, **tuned}
             self.version += 1
             return
-        with self._store.writing(purpose, self._snapshot) as writer:
+        with self._store.writing(purpose, self._snapshot, is_base=self._is_base) as writer:
             if self._is_pinned and writer.base.version != self.version:
                 raise IndexFolderError(
                     f"version {self.version} was opened but the newest is {writer.base.version}; only that can be "
@@ -318,7 +309,7 @@ class Contents:
         return True
 
     def _builder(self, on_rows: Callable[[int], None]) -> SegmentBuilder:
-        dtype = self.corpus.segments[0].parts.components.dtype
+        dtype = self.corpus.segments[0].dtype
         return SegmentBuilder(self.corpus.similarity, dtype=dtype, models=self.models, on_rows=on_rows)
 
 
@@ -328,17 +319,6 @@ def _checked_source(source: object) -> dict[str, str]:
     if not isinstance(source, Mapping) or not all(isinstance(text, str) for pair in source.items() for text in pair):
         raise InvalidInputError(f"source is {source!r}; give a mapping of text to text.")
     return dict(source)
-
-
-def _count(items: object) -> int | None:
-    """Return the number of items, if it is known in advance."""
-    if isinstance(items, ItemBatch):
-        return _count(items.items)
-    if isinstance(items, ItemBatches):
-        return items.num_items
-    if isinstance(items, (list, tuple)) and items and isinstance(items[0], ItemBatch):
-        return None
-    return len(items) if isinstance(items, Sized) else None
 
 
 def _models(similarity: Similarity) -> list[str]:

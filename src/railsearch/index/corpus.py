@@ -11,6 +11,7 @@ from torch import Tensor
 
 from railsearch.foundation.errors import InvalidInputError
 from railsearch.foundation.inputs import ArrayLike
+from railsearch.foundation.memory import check_memory
 from railsearch.index.engines import (
     CollectionTable,
     Engine,
@@ -25,7 +26,7 @@ from railsearch.index.engines import (
 )
 from railsearch.index.keys import NOT_FOUND, has_keys, to_integers
 from railsearch.index.metadata import KEY, stack, without_keys
-from railsearch.index.segment import Segment
+from railsearch.index.segment import Segment, sort_runs
 from railsearch.kernels import Kernel, KernelName, RowFilter, choose_kernel, use_kernel
 from railsearch.similarity import ItemParts, Similarity
 
@@ -53,10 +54,18 @@ class Stretch:
     first_row: int
     """Their first row in the corpus."""
     segment: Segment
-    parts: ItemParts
+    first: int
+    """Their first row in the segment."""
+    last: int
+    """The row after their last one."""
 
     def __len__(self) -> int:
-        return len(self.parts)
+        return self.last - self.first
+
+    @property
+    def parts(self) -> ItemParts:
+        """Their item side."""
+        return self.segment.parts_between(self.first, self.last)
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -110,12 +119,12 @@ class Corpus:
         rows = torch.arange(len(row_ids), device=row_ids.device) if is_live is None else is_live.nonzero().flatten()
         ids, places = row_ids if is_live is None else row_ids[rows], None
         if bool((ids[1:] < ids[:-1]).any()):
-            ids, order = ids.sort()
+            ids, order = sort_runs(ids)
             rows = rows[order]
             places = torch.zeros_like(row_ids)  # (N,)
             places[rows] = torch.arange(len(rows), device=rows.device)
         with use_kernel(kernel):
-            chosen = choose_kernel(similarity, segments[0].parts.components.device)
+            chosen = choose_kernel(similarity, segments[0].stored_parts.components.device)
         weights = next(iter(similarity.parameters()), None)
         collection = None
         if engine is not None and origin is not None and (keeper := as_collection_engine(engine)) is not None:
@@ -132,7 +141,7 @@ class Corpus:
             ids=ids,
             rows=rows,
             places=places,
-            like=segments[0].sums[:0] if weights is None else weights.detach().flatten()[:0],
+            like=segments[0].stored_sums[:0] if weights is None else weights.detach().flatten()[:0],
             origin=origin,
             collection=collection,
         )
@@ -150,14 +159,14 @@ class Corpus:
     def __getitem__(self, rows: Tensor) -> ItemParts:
         """Return the parts of rows (B, C): components (B, C, Px, d) and gate (B, C, P)."""
         if len(self.segments) == 1:
-            return self.segments[0].parts[rows]
+            return self.segments[0].parts_of(rows)
         flat = rows.flatten()
-        example = self.segments[0].parts
+        example = self.segments[0].stored_parts
         components = example.components.new_empty(len(flat), *example.components.shape[1:])  # (B * C, Px, d)
         gate = None if example.gate is None else example.gate.new_empty(len(flat), example.gate.shape[1])  # (B * C, P)
         for stretch in self.stretches():
             is_here = (flat >= stretch.first_row) & (flat < stretch.first_row + len(stretch))  # (B * C,)
-            found = stretch.parts[flat[is_here] - stretch.first_row]
+            found = stretch.segment.parts_of(flat[is_here] - stretch.first_row)
             components[is_here] = found.components
             if gate is not None and found.gate is not None:
                 gate[is_here] = found.gate
@@ -166,10 +175,20 @@ class Corpus:
             None if gate is None else gate.view(*rows.shape, gate.shape[1]),
         )
 
+    def pieces_of(self, rows: Tensor) -> list[ItemParts]:
+        """Return the parts of all rows where they lie, one piece for each segment; only the given rows may be read."""
+        if not self.is_checked:
+            wanted = torch.unique(rows)  # ascending
+            for first, segment in zip(_starts(self.segments), self.segments, strict=True):
+                if segment.checks is not None:
+                    limits = torch.searchsorted(wanted, torch.tensor([first, first + len(segment)]))
+                    segment.checks.check_rows(wanted[limits[0] : limits[1]] - first)
+        return [segment.stored_parts for segment in self.segments]
+
     @property
-    def pieces(self) -> list[ItemParts]:
-        """The parts of all rows where they lie: one piece for each segment."""
-        return [segment.parts for segment in self.segments]
+    def is_checked(self) -> bool:
+        """Whether the parts of every item were checked; only then is something known of items that were not read."""
+        return all(segment.checks is None or segment.checks.has_checked_parts for segment in self.segments)
 
     @property
     def row_filter(self) -> RowFilter | None:
@@ -183,7 +202,7 @@ class Corpus:
         for begin, segment in zip(_starts(self.segments), self.segments, strict=True):
             step = max(1, len(segment) if size is None else size)
             for first in range(0, len(segment), step):
-                yield Stretch(begin + first, segment, segment.parts[first : first + step])
+                yield Stretch(begin + first, segment, first, min(first + step, len(segment)))
 
     def sum_tables(self, engine: Engine) -> Iterator[TableStretch]:
         """Yield all rows in order, with tables of the sum of each item's components."""
@@ -209,10 +228,29 @@ class Corpus:
         return TableStretch(0, len(self), SlotTable(guarded, num_slots=num_slots, slot=component))
 
     def prepare_engine(self) -> None:
-        """Open or build all tables of the engine, or check that its collection holds these items."""
+        """Open or build all tables of the engine, or check that its collection holds these items.
+
+        Refuses to if the tables need more memory than there is.
+        """
         self.check_collection()
+        has_components = not self.engine.sees_every_row or self.engine.supports_threshold
+        check_memory(
+            self.engine_bytes() + (self.engine_bytes(by_component=True) if has_components else 0),
+            work=f"the set of tables of {self.engine.key} for {len(self):,} items",
+            remedy="choose an engine with smaller tables",
+        )
         for segment in self.segments if self.collection is None else ():
             segment.prepare(self.engine)
+
+    def list_bytes(self, n: int) -> int:
+        """Return the bytes of a list of the n best rows of every segment, with their scores."""
+        return sum(min(n, len(segment)) for segment in self.segments) * (8 + self.like.element_size())
+
+    def engine_bytes(self, *, by_component: bool = False) -> int:
+        """Return the least memory of the tables that a search by average, or by component, has to open or build."""
+        if self.collection is not None:
+            return 0
+        return sum(segment.table_bytes(self.engine, by_component=by_component) for segment in self.segments)
 
     def check_collection(self) -> None:
         """Check that the collection of the engine holds these items, if it keeps one; raise an EngineError if not."""
@@ -258,7 +296,11 @@ class Corpus:
     def find(self, ids: ArrayLike) -> Tensor:
         """Return the integer id of each given id (n,); -1 for those of no live item."""
         integers = to_integers(ids, self.segments, name="ids")  # (n,)
-        return integers.masked_fill(~torch.isin(integers, self.ids.cpu()), NOT_FOUND)
+        ids = self.ids.cpu()
+        if not len(ids):
+            return torch.full_like(integers, NOT_FOUND)
+        found = ids[torch.searchsorted(ids, integers).clamp_max(len(ids) - 1)]  # (n,)
+        return integers.masked_fill(found != integers, NOT_FOUND)
 
     def rows_of(self, ids: Tensor) -> Tensor:
         """Return the rows of those ids that are live, each once; other ids are ignored."""

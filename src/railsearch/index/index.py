@@ -15,8 +15,9 @@ from railsearch.index.contents import Contents
 from railsearch.index.corpus import Corpus, Precision
 from railsearch.index.engines import Engine, ScanPrecision
 from railsearch.index.filters import Allow, Exclude
-from railsearch.index.storage import Store, Verification
+from railsearch.index.storage import Store, Verification, Verify
 from railsearch.index.strategies import Strategy
+from railsearch.index.summary import summarise
 from railsearch.index.tuning import TuningReport
 from railsearch.kernels import KernelName, plain_arithmetic
 from railsearch.similarity import QueryParts, Similarity
@@ -35,8 +36,7 @@ class Index:
     >>> import torch
     >>> from railsearch import DotProduct
     >>> index = Index.build(DotProduct(dim=2), torch.tensor([[1.0, 0.0], [0.0, 1.0]]), ids=[10, 20])
-    >>> scores, ids = index.search(torch.tensor([[0.2, 0.9]]), k=1)
-    >>> ids.tolist()
+    >>> index.search(torch.tensor([[0.2, 0.9]]), k=1).ids.tolist()
     [[20]]
     >>> shop = Index.build(DotProduct(dim=2), torch.eye(2), ids=["sku-1", "sku-2"])
     >>> shop.search(torch.tensor([[0.2, 0.9]]), k=2, exclude=[["sku-1"]], pad=True).keys
@@ -97,24 +97,27 @@ class Index:
 
     @classmethod
     def open(
-        cls, path: str | Path, *, version: int | None = None, engine: Engine | None = None, kernel: str | None = None
-    ) -> Self:
-        """Open an index folder for reading and writing, and check every byte of it.
+        cls, path: str | Path, *, version: int | None = None, engine: Engine | None = None, kernel: str | None = None,
+        verify: str = "full",
+    ) -> Self:  # fmt: skip
+        """Open an index folder for reading and writing, and check every byte of it, now or before its first use.
 
         Items are mapped into memory, so processes that open the same index share it. The version that was opened
-        does not change when others commit; `refresh` moves on to the newest.
-
-        Never truncate or overwrite a file of an open index, for example with rsync --inplace: the operating system
-        kills a process that reads a mapped file beyond its end (SIGBUS). Removing or replacing files does no harm.
+        does not change when others commit; `refresh` moves on to the newest. Never truncate or overwrite a file of an
+        open index, for example with rsync --inplace: the operating system kills a process that reads a mapped file
+        beyond its end (SIGBUS). Removing or replacing files does no harm.
 
         Args:
             path: a folder that `build` wrote.
             version: an older version that is still kept; the newest if omitted.
             engine: as in `build`.
             kernel: "native" or "torch" computes the scores; by default the fastest one that runs the similarity.
+            verify: "full" checks all bytes now, "lazy" each block before its first use, which then raises the error;
+                "background" is lazy while a thread checks the rest. Average certifies nothing before all is checked.
         """
         wanted = None if kernel is None else as_choice(KernelName, kernel, name="kernel")
-        return cls(contents=Contents.open(as_path(path), version=version, engine=engine, kernel=wanted))
+        chosen = as_choice(Verify, verify, name="verify")
+        return cls(contents=Contents.open(as_path(path), version=version, engine=engine, kernel=wanted, verify=chosen))
 
     @property
     def similarity(self) -> Similarity:
@@ -177,7 +180,7 @@ class Index:
 
     def describe(self) -> dict[str, int | str | list[str] | None]:
         """Return a summary of this index by name: its path, version, counts, similarity, metadata and settings."""
-        return self.contents.describe()
+        return summarise(self.contents)
 
     def __len__(self) -> int:
         return len(self._corpus.ids)

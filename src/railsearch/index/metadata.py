@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Self
 
 import numpy as np
 import torch
+import xxhash
 from torch import Tensor
 
 from railsearch.foundation.errors import IndexFolderError, InvalidInputError
@@ -35,12 +36,16 @@ class _ArrowFile:
     path: Path
     num_rows: int
     has_keys: bool
+    checksum: str | None
+    """The checksum that its bytes must have; None if they were checked before."""
 
     def read(self) -> "DataFrame":
         """Read the table; compare its header with the expected rows first: a small file can unpack to many rows."""
         import polars as pl  # noqa: PLC0415  (importing railsearch stays cheap)
 
         content = self.content.tobytes()
+        if self.checksum is not None and xxhash.xxh3_128_hexdigest(content) != self.checksum:
+            raise IndexFolderError(f"{self.path} is damaged: its checksum does not match; restore it from a copy.")
         try:
             num_rows = pl.scan_ipc(io.BytesIO(content)).select(pl.len()).collect().item()
             if num_rows != self.num_rows:
@@ -83,10 +88,19 @@ class Metadata:
 
     @classmethod
     def from_file(
-        cls, content: "np.ndarray[tuple[int], np.dtype[np.uint8]]", *, path: Path, num_rows: int, has_keys: bool
+        cls,
+        content: "np.ndarray[tuple[int], np.dtype[np.uint8]]",
+        *,
+        path: Path,
+        num_rows: int,
+        has_keys: bool,
+        checksum: str | None = None,
     ) -> Self:
-        """Take the content of an Arrow file that must have `num_rows` rows, with or without string ids."""
-        return cls(_ArrowFile(content, path, num_rows, has_keys))
+        """Take the content of an Arrow file that must have `num_rows` rows, with or without string ids.
+
+        With a checksum, the content is checked when it is read.
+        """
+        return cls(_ArrowFile(content, path, num_rows, has_keys, checksum))
 
     @property
     def frame(self) -> "DataFrame":

@@ -1,6 +1,6 @@
 """Integer ids for new items: their own, the next free ones, or one for each string id."""
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
 import torch
@@ -23,9 +23,20 @@ class Numbered:
 class Numbering:
     """The ids of one build, addition or replacement, batch by batch."""
 
-    def __init__(self, segments: Sequence[Segment] = (), *, replaces: bool = False) -> None:
-        """Store the items that exist, and whether new ones may replace them."""
+    def __init__(
+        self,
+        segments: Sequence[Segment] = (),
+        *,
+        replaces: bool = False,
+        numbers: Mapping[str, int] | None = None,
+    ) -> None:
+        """Store the items that exist, and whether new ones may replace them.
+
+        With `numbers`, they are the integers of new string ids: an index that is split over several folders numbers
+        its items across all of them.
+        """
         self._segments = segments
+        self._numbers = numbers
         self._replaces = replaces
         self._next = 1 + max((int(segment.ids[-1]) for segment in segments if len(segment)), default=-1)
         self._has_keys = has_keys(segments) if segments else None  # of a new index, the first batch decides
@@ -70,7 +81,11 @@ class Numbering:
                 f"id {first!r:.80} is already in the index ({int((~is_new).sum())} of the given ids are); use upsert "
                 "to replace items."
             )
-        ids[is_new] = self._take(int(is_new.sum()))
+        if self._numbers is None:
+            ids[is_new] = self._take(int(is_new.sum()))
+        else:
+            new = [self._numbers[keys[row]] for row in is_new.nonzero().flatten().tolist()]
+            ids[is_new] = torch.tensor(new, dtype=torch.int64)
         return ids
 
     def _take(self, count: int) -> Tensor:
@@ -82,20 +97,48 @@ class Numbering:
 
 
 class SeenIds:
-    """The ids of existing segments, to find repeats in new ones."""
+    """The ids of existing segments, to find repeats in new ones.
+
+    New ids are kept as few ascending lists, each longer than the next, so that millions of ids in many segments are
+    compared in little more than the time of a sort.
+    """
 
     def __init__(self, segments: Iterable[Segment], remedy: str) -> None:
-        self._ids = [segment.ids[segment.live_rows] for segment in segments]
+        self._segments = list(segments)
+        self._lists: list[Tensor] = []  # (n,) ascending
         self._remedy = remedy
 
     def add(self, segment: Segment) -> Segment:
         """Check that none of its ids was seen before, and return the segment."""
-        for known in self._ids:
-            is_known = torch.isin(segment.ids, known)  # (n,)
-            if bool(is_known.any()):
-                first = int(segment.ids[is_known][0])
-                raise IdExistsError(
-                    f"id {first} is already in the index ({int(is_known.sum())} of the given ids are); {self._remedy}."
-                )
-        self._ids.append(segment.ids)
+        ids = segment.ids  # (n,)
+        is_known = torch.zeros_like(ids, dtype=torch.bool)  # (n,)
+        for own in self._segments:
+            if not _are_apart(own.ids, ids):
+                is_known |= own.has_live(ids)
+        for known in self._lists:
+            if not _are_apart(known, ids):
+                places = torch.searchsorted(known, ids).clamp_max_(len(known) - 1)  # (n,)
+                is_known |= known[places] == ids
+        if bool(is_known.any()):
+            first = int(ids[is_known][0])
+            raise IdExistsError(
+                f"id {first} is already in the index ({int(is_known.sum())} of the given ids are); {self._remedy}."
+            )
+        self._keep(ids)
         return segment
+
+    def _keep(self, ids: Tensor) -> None:
+        """Keep ascending ids, joined with lists that are no longer."""
+        while self._lists and len(self._lists[-1]) <= len(ids):
+            before = self._lists.pop()
+            is_ordered = not len(before) or not len(ids) or int(before[-1]) < int(ids[0])
+            ids = torch.cat([before, ids])
+            ids = ids if is_ordered else ids.sort().values
+        self._lists.append(ids)
+
+
+def _are_apart(some: Tensor, others: Tensor) -> bool:
+    """Return whether the ranges of two ascending lists do not overlap."""
+    if not len(some) or not len(others):
+        return True
+    return int(some[-1]) < int(others[0]) or int(others[-1]) < int(some[0])

@@ -2,10 +2,25 @@
 
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Protocol
 
 from railsearch.foundation.errors import FingerprintError, InvalidInputError
 from railsearch.index.engines import Engine
 from railsearch.index.index import Index
+
+
+class SourcedIndex(Protocol):
+    """An index that knows where its embeddings come from: one index, or a split one."""
+
+    @property
+    def path(self) -> Path | None:
+        """The folder, if there is one."""
+        ...
+
+    @property
+    def source(self) -> dict[str, str]:
+        """Text by name, as `Index.build` was given it."""
+        ...
 
 
 @dataclass(frozen=True, slots=True)
@@ -29,7 +44,7 @@ class ModelSource:
         self.check(index)
         return index
 
-    def check(self, index: Index) -> None:
+    def check(self, index: SourcedIndex) -> None:
         """Refuse an index whose items another model has encoded."""
         built_with = model_of(index, self.kind)
         if built_with != self.fingerprint:
@@ -39,7 +54,7 @@ class ModelSource:
             )
 
 
-def model_of(index: Index, kind: str) -> str:
+def model_of(index: SourcedIndex, kind: str) -> str:
     """Return the fingerprint of the model that built an index; refuse an index that no model of this kind built."""
     if index.source.get("kind") != kind:
         raise FingerprintError(
@@ -49,7 +64,7 @@ def model_of(index: Index, kind: str) -> str:
     return index.source.get("model", "unknown")
 
 
-def folder_of(index: Index, kind: str) -> Path:
+def folder_of(index: SourcedIndex, kind: str) -> Path:
     """Return the folder of the model that built an index; refuse if it is not recorded or no longer exists."""
     model_of(index, kind)
     folder = index.source.get("folder")
@@ -69,5 +84,5 @@ def _noun(kind: str) -> str:
     return kind.removeprefix("railsearch.").replace("_", " ")
 
 
-def _name(index: Index) -> str:
+def _name(index: SourcedIndex) -> str:
     return "the index in memory" if index.path is None else str(index.path)

@@ -40,6 +40,10 @@ class TunedStrategy:
             f"at version {measured.version}"
         )
 
+    def recall_of(self, strategy: "Strategy", *, is_filtered: bool) -> ExpectedRecall | None:
+        """Return the recall that is expected of a search; None for another strategy, and with filters."""
+        return self.expected_recall if self.strategy == strategy and not is_filtered else None
+
     @classmethod
     def parse(cls, text: str) -> "TunedStrategy":
         """Read the text that `str` returns; raises InvalidInputError if it is none.

@@ -1,7 +1,14 @@
 """The arithmetic under every search: scores, bounds and dot products of many query-item pairs, in bounded memory."""
 
 from railsearch.kernels.arithmetic import plain_arithmetic
-from railsearch.kernels.choose import KernelName, choose_kernel, choose_scan, make_int8_table, use_kernel
+from railsearch.kernels.choose import (
+    KernelName,
+    choose_kernel,
+    choose_scan,
+    int8_table_bytes,
+    make_int8_table,
+    use_kernel,
+)
 from railsearch.kernels.contract import (
     NO_ROW,
     BestAbove,
@@ -45,6 +52,7 @@ __all__ = [
     "compute_query_parts",
     "for_each_block",
     "has_stable_sides",
+    "int8_table_bytes",
     "make_int8_table",
     "now",
     "pack",

@@ -67,6 +67,11 @@ def make_int8_table(table: Tensor) -> native.Int8Table | None:
     return native.Int8Table(table) if uses_native(table.device) and native.can_use_int8(table) else None
 
 
+def int8_table_bytes(table: Tensor) -> int:
+    """Return the least memory that `make_int8_table` takes for a table (N, d); reads no values."""
+    return table.numel() if uses_native(table.device) and native.can_use_int8(table) else 0
+
+
 @contextlib.contextmanager
 def use_kernel(wanted: KernelName | None) -> Iterator[None]:
     """Choose this kernel until the end of the block, in this thread or task; None for the fastest."""

@@ -58,8 +58,8 @@ class Roundoff:
 class ItemRows(Protocol):
     """Item parts that can be read row by row.
 
-    Items that lie in several pieces, one after the other, may also have a property `pieces`: the ItemParts in the
-    order of rows. A kernel can then read them where they lie.
+    Items that lie in several pieces, one after the other, may also have a method `pieces_of(rows)`: it returns all
+    ItemParts in the order of rows, of which a kernel may read the given rows (B, C) where they lie, and no others.
     """
 
     def __len__(self) -> int: ...

@@ -2,6 +2,7 @@
 
 import math
 from collections.abc import Sequence
+from dataclasses import asdict
 from typing import TYPE_CHECKING
 
 import torch
@@ -10,9 +11,9 @@ from torch import Tensor
 from railsearch.foundation.errors import InvalidInputError
 from railsearch.foundation.json_values import JsonValue, rows_as_json
 from railsearch.foundation.results import NO_ITEM, Explanation
-from railsearch.index import Index
 from railsearch.server.batching import Outcome
 from railsearch.server.queries import SearchBody
+from railsearch.server.searched import Searched
 from railsearch.server.tensors import write_result
 
 if TYPE_CHECKING:
@@ -21,7 +22,7 @@ if TYPE_CHECKING:
 Hit = dict[str, object]
 
 
-def describe_version(name: str, index: Index) -> dict[str, JsonValue]:
+def describe_version(name: str, index: Searched) -> dict[str, JsonValue]:
     """Return which version of which index answered."""
     return {"name": name, "version": index.version, "fingerprint": index.fingerprint}
 
@@ -126,14 +127,13 @@ def checked_columns(fields: list[str] | str | None, known: Sequence[str]) -> lis
     return list(dict.fromkeys(fields))
 
 
-def _common(name: str, index: Index, outcome: Outcome) -> dict[str, object]:
+def _common(name: str, index: Searched, outcome: Outcome) -> dict[str, object]:
     measured = outcome.expected_recall
     return {
         "index": describe_version(name, index),
         "strategy": outcome.strategy,
-        "expected_recall": None
-        if measured is None
-        else {"recall": measured.recall, "confidence": measured.confidence, "version": measured.version},
+        "coverage": outcome.result.coverage,
+        "expected_recall": None if measured is None else asdict(measured),
         "milliseconds": {
             "queue": round(1000 * outcome.queue_seconds, 3),
             "search": round(1000 * outcome.search_seconds, 3),
@@ -166,7 +166,7 @@ def _stacked(outcome: Outcome, count: int) -> tuple[Tensor | None, Tensor | None
     """Return component scores and gate weights (B, E, Pq, Px), NaN where there is no hit; None if none are wanted."""
     if not count:
         return None, None
-    similarity = outcome.index.contents.corpus.similarity
+    similarity = outcome.index.similarity
     count = min(count, outcome.result.ids.shape[1])
     shape = (len(outcome.result.ids), count, similarity.num_query_components, similarity.num_item_components)
     scores, weights = torch.full(shape, math.nan), torch.full(shape, math.nan)

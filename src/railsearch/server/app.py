@@ -52,14 +52,9 @@ def create_app(service: Service) -> Gate:
     _add_writing(app, service, respond)
 
     @app.exception_handler(HTTPException)
-    async def refuse(request: HttpRequest, error: Exception) -> HttpResponse:
-        assert isinstance(error, HTTPException)
-        path, method = request.url.path, request.method
-        if error.status_code == 405:
-            headers = dict(error.headers or {})
-            detail = f"{method:.16} is not a method of this route."
-            return respond.refuse(Problem("method-not-allowed", detail, headers=headers))
-        return respond.refuse(Problem("not-found", f"there is no route {path!r:.200}; see /docs."))
+    async def refuse(request: HttpRequest, _: Exception) -> HttpResponse:
+        """Refuse a path that the table of the gate has, and the application has not."""
+        return respond.refuse(Problem("not-found", f"there is no route {request.url.path!r:.200}; see /docs."))
 
     return Gate(app, service)  # type: ignore[arg-type]  # Starlette's own types of messages
 

@@ -18,13 +18,12 @@ from torch import Tensor
 from railsearch.foundation.errors import RailsearchError
 from railsearch.foundation.recall import ExpectedRecall
 from railsearch.foundation.results import SearchResult
-from railsearch.index import BruteForce, Index, Strategy, format_strategy
-from railsearch.index.keys import to_integers
-from railsearch.index.serving import query_parts, tuned_strategy
+from railsearch.index import BruteForce, Strategy, format_strategy
 from railsearch.server.encoding import Encoded, encode
 from railsearch.server.limits import Limits
 from railsearch.server.metrics import Metrics
-from railsearch.server.problems import Problem
+from railsearch.server.problems import Problem, problem_of
+from railsearch.server.searched import Searched
 from railsearch.server.served_index import ServedIndex
 
 logger = logging.getLogger(__name__)
@@ -42,6 +41,7 @@ class Question:
     strategy: Strategy | None
     allow: str | tuple[int | str, ...] | None
     pad: bool
+    partial: str = "refuse"
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -49,7 +49,7 @@ class Outcome:
     """The answer to one request."""
 
     result: SearchResult
-    index: Index
+    index: Searched
     """The version that answered."""
     encoded: Encoded
     strategy: str
@@ -116,13 +116,12 @@ class SearchQueue:
         """Whether no query fits any more."""
         return self._depth >= self.room
 
-    def refusal(self) -> Problem:
-        """Return the problem of a request that does not fit."""
-        size = self.room
+    def refusal(self, reason: str | None = None) -> Problem:
+        """Return the problem of a request that does not fit, or that is refused for another reason."""
         return Problem(
             "queue-full",
-            f"{self._depth} queries wait and the queue has room for {size}; try again later.",
-            limit=("queue_queries", size),
+            f"{reason or f'{self._depth} queries wait and the queue has room for {self.room}'}; try again later.",
+            limit=("queue_queries", self._limits.queue_queries),
             headers={"Retry-After": str(self.retry_seconds)},
             closes=True,
         )
@@ -202,14 +201,14 @@ class SearchQueue:
         started = time.monotonic()
         try:
             outcomes = self._search(batch, started)
-        except Exception as error:
+        except BaseException as error:  # a panic of polars is no Exception, and this thread must go on
             if len(batch) > 1:  # one of them is wrong: each gets its own answer
                 for pending in batch:
                     self._answer([pending])
                 return
             if not isinstance(error, (RailsearchError, Problem)):
                 logger.exception("a search failed")
-            batch[0].finish(error)
+            batch[0].finish(error if isinstance(error, Exception) else problem_of(error))
             return
         seconds = time.monotonic() - started
         rate = sum(pending.num_queries for pending in batch) / max(seconds, 1e-6)
@@ -222,8 +221,8 @@ class SearchQueue:
         index = served.current  # one version answers the whole batch
         encoded = [encode(index, served.model, pending.kind, pending.values) for pending in batch]
         excluded = [_excluded(index, pending, own) for pending, own in zip(batch, encoded, strict=True)]
-        parts = query_parts(index, _joined(index, encoded), user_ids=_joined_users(encoded))
-        tuned = tuned_strategy(index, question.k)
+        parts = index.query_parts(_joined(index, encoded), _joined_users(encoded))
+        tuned = index.tuned_strategy(question.k)
         strategy = question.strategy or (BruteForce() if tuned is None else tuned.strategy)
         exclude = None
         if any(own is not None for own in excluded):
@@ -234,20 +233,20 @@ class SearchQueue:
             ]
         allow = list(question.allow) if isinstance(question.allow, tuple) else question.allow
         searching = time.monotonic()
-        result = index.search(parts, question.k, strategy, exclude, allow, pad=question.pad)
+        result = index.search(parts, question.k, strategy, exclude, allow, pad=question.pad, partial=question.partial)
         seconds = time.monotonic() - searching
         self._measure(batch, result, strategy, seconds, started)
         outcomes, first = [], 0
         for pending, own, given in zip(batch, encoded, excluded, strict=True):
             rows = slice(first, first + pending.num_queries)
-            is_measured = tuned is not None and tuned.strategy == strategy and given is None and question.allow is None
+            is_filtered = given is not None or question.allow is not None
             outcomes.append(
                 Outcome(
                     result=_rows_of(result, rows),
                     index=index,
                     encoded=own,
                     strategy=format_strategy(strategy),
-                    expected_recall=tuned.expected_recall if tuned is not None and is_measured else None,
+                    expected_recall=None if tuned is None else tuned.recall_of(strategy, is_filtered=is_filtered),
                     queue_seconds=started - pending.arrived,
                     search_seconds=seconds,
                 )
@@ -273,9 +272,8 @@ class SearchQueue:
                 metrics.gap.labels(name).observe(gap)
 
 
-def _joined(index: Index, encoded: list[Encoded]) -> Tensor:
-    like = index.contents.corpus.like
-    return torch.cat([own.queries.to(like) for own in encoded])  # (B, D) or (B, Pq, d)
+def _joined(index: Searched, encoded: list[Encoded]) -> Tensor:
+    return torch.cat([own.queries.to(index.like) for own in encoded])  # (B, D) or (B, Pq, d)
 
 
 def _joined_users(encoded: list[Encoded]) -> Tensor | None:
@@ -287,15 +285,14 @@ def _joined_users(encoded: list[Encoded]) -> Tensor | None:
     )  # (B,)
 
 
-def _excluded(index: Index, pending: Pending, encoded: Encoded) -> list[object] | None:
+def _excluded(index: Searched, pending: Pending, encoded: Encoded) -> list[object] | None:
     """Return the ids that each query of a request must not find; None if nothing is excluded."""
     if not pending.filter_viewed or encoded.viewed is None:
         return None if pending.exclude is None else list(pending.exclude)
     if pending.exclude is None:
         return list(encoded.viewed)
-    segments = index.contents.corpus.segments
     both = zip(encoded.viewed, pending.exclude, strict=True)
-    return [torch.cat([seen, to_integers(own or [], segments, name="exclude")]) for seen, own in both]
+    return [torch.cat([seen, index.to_integers(own or [], name="exclude")]) for seen, own in both]
 
 
 def _rows_of(result: SearchResult, rows: slice) -> SearchResult:
@@ -306,4 +303,5 @@ def _rows_of(result: SearchResult, rows: slice) -> SearchResult:
         num_scored=result.num_scored[rows],
         lookup=result.lookup,
         has_keys=result.has_keys,
+        coverage=result.coverage,
     )

@@ -9,10 +9,12 @@ from railsearch.server.problems import Problem
 
 Message = Mapping[str, Any]
 Receive = Callable[[], Awaitable[Message]]
+SMALL_BYTES = 2**16
+"""A body of this size is received even if there is no room: a few large and slow ones must not shut out searches."""
 
 
 class ClientGoneError(Exception):
-    """The client closed its connection; nobody waits for an answer."""
+    """The client closed its connection, so no answer is sent."""
 
 
 class Bodies:
@@ -49,7 +51,7 @@ class Bodies:
                     chunk: bytes = message.get("body", b"")
                     size += len(chunk)
                     self._check(size)
-                    self._reserve(len(chunk))
+                    self._reserve(len(chunk), is_small=size <= SMALL_BYTES)
                     chunks.append(chunk)
                     if not message.get("more_body", False):
                         return chunks[0] if len(chunks) == 1 else b"".join(chunks)
@@ -79,8 +81,8 @@ class Bodies:
                 closes=True,
             )
 
-    def _reserve(self, size: int) -> None:
-        if self._buffered + size > self._limits.max_buffered_bytes:
+    def _reserve(self, size: int, *, is_small: bool) -> None:
+        if not is_small and self._buffered + size > self._limits.max_buffered_bytes:
             raise Problem(
                 "overloaded",
                 "too many large requests are being received; try again later.",

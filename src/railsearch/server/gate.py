@@ -87,7 +87,7 @@ class _Exchange:
         try:
             await self._answer()
         except ClientGoneError:
-            self._status = 499  # as nginx logs it; nobody receives it
+            self._status = 499  # as nginx logs it; it is not sent
         except Exception as error:
             problem = problem_of(error, self._service.names)
             if problem.name == "internal":
@@ -114,8 +114,7 @@ class _Exchange:
         if not self._route.is_queued:
             await self._pass_on()
             return
-        if self._service.is_overloaded:
-            raise self._service.queue.refusal()
+        self._service.check_load()
         self._service.num_under_way += 1
         try:
             await self._pass_on()

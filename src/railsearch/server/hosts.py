@@ -9,6 +9,7 @@ from railsearch.foundation.errors import InvalidInputError
 LOCAL = "localhost"
 HOST_NAME = re.compile(r"(?=.{1,253}\Z)[a-z0-9_]([a-z0-9_-]{0,61}[a-z0-9_])?(\.[a-z0-9_]([a-z0-9_-]{0,61}[a-z0-9_])?)*")
 PORT = re.compile(r":\d{1,5}")
+ORIGIN = re.compile(r"https?://([a-z0-9._-]+|\[[0-9a-f:]+\])(:\d{1,5})?")
 
 
 class Hosts:
@@ -41,6 +42,19 @@ class Hosts:
         if port and not PORT.fullmatch(port):
             return False
         return name.removesuffix(".") in self._names or is_address(name)
+
+
+def check_origin(origin: str) -> str:
+    """Return an origin, as browsers send it; raises InvalidInputError for others, which no request would have.
+
+    >>> check_origin("https://shop.example")
+    'https://shop.example'
+    """
+    if not ORIGIN.fullmatch(origin):
+        raise InvalidInputError(
+            f"{origin!r:.80} is not an origin; give scheme and host in lower case, such as https://shop.example."
+        )
+    return origin
 
 
 def is_address(host: str) -> bool:

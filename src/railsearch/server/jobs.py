@@ -97,7 +97,7 @@ class Jobs:
     def _run(self, job: Job, work: Callable[[], dict[str, object]]) -> None:
         try:
             job.result = work()
-        except Exception as error:
+        except BaseException as error:  # a panic of polars is no Exception, and would leave the job running forever
             if not isinstance(error, (RailsearchError, Problem)):
                 logger.exception("job %s failed", job.id)
             job.problem = problem_of(error, self._names)

@@ -4,6 +4,9 @@ import orjson
 
 from railsearch.foundation.errors import InvalidInputError
 
+MOST_CONTAINERS = 2**20
+"""Lists and objects of one body: each may have two bytes in JSON, and takes a hundred in memory."""
+
 
 class MalformedError(InvalidInputError):
     """A body that cannot be read at all."""
@@ -15,6 +18,12 @@ def read_object(content: bytes) -> dict[str, object]:
     >>> read_object(b'{"k": 10}')
     {'k': 10}
     """
+    num_containers = content.count(b"[") + content.count(b"{")  # those within texts count too
+    if num_containers > MOST_CONTAINERS:
+        raise InvalidInputError(
+            f"the body has {num_containers} lists and objects but at most {MOST_CONTAINERS} are read; send smaller "
+            "requests."
+        )
     try:
         value = orjson.loads(content)
     except ValueError as error:

@@ -41,7 +41,7 @@ class Limits:
     """Items that a lookup by text returns."""
     max_body_bytes: int = 16 * 2**20
     max_buffered_bytes: int = 128 * 2**20
-    """Bodies of all requests that are being received and answered."""
+    """Bodies of all requests that are being received and answered; those of at most 64 KB are always received."""
     max_header_bytes: int = 32 * 2**10
     max_timeout_ms: int = 60_000
     max_working: int = 64

@@ -9,9 +9,11 @@ from railsearch.errors import (
     IdExistsError,
     IndexFolderError,
     IndexLockedError,
+    IndexRebuiltError,
     InvalidInputError,
     NotEnoughItemsError,
     RailsearchError,
+    ShardLostError,
     StorageError,
 )
 from railsearch.server.json_text import MalformedError, write_json
@@ -30,6 +32,7 @@ TITLES = {
     "not-acceptable": (406, "Not acceptable"),
     "request-timeout": (408, "Request timeout"),
     "index-locked": (409, "Index locked"),
+    "index-rebuilt": (409, "Index rebuilt"),
     "fingerprint": (409, "Another model"),
     "id-exists": (409, "Id exists"),
     "job-running": (409, "A job is running"),
@@ -46,6 +49,7 @@ TITLES = {
     "loading": (503, "Loading"),
     "deadline": (503, "Deadline passed"),
     "overloaded": (503, "Overloaded"),
+    "shard-lost": (503, "Shard lost"),
     "storage": (507, "Storage"),
 }
 
@@ -56,6 +60,7 @@ KINDS: dict[type[Exception], str] = {
     InvalidInputError: "invalid-input",
     FingerprintError: "fingerprint",
     StorageError: "storage",
+    ShardLostError: "shard-lost",
     IndexFolderError: "internal",
     EngineError: "internal",
     RailsearchError: "internal",
@@ -97,7 +102,7 @@ class Problem(Exception):  # noqa: N818  (the name of RFC 9457)
         return write_json(self.to_dict())
 
 
-def problem_of(error: Exception, names: dict[str, str] | None = None) -> Problem:
+def problem_of(error: BaseException, names: dict[str, str] | None = None) -> Problem:
     """Return the problem that an error of the library becomes.
 
     Args:
@@ -108,12 +113,19 @@ def problem_of(error: Exception, names: dict[str, str] | None = None) -> Problem
         return error
     if isinstance(error, IndexLockedError):  # its message names a process and the machine
         return Problem("index-locked", "another writer is changing this index; try again later.", "IndexLockedError")
+    if isinstance(error, IndexRebuiltError):
+        return Problem(
+            "index-rebuilt",
+            "another index was built in this folder; refresh this one to serve it, then try again.",
+            "IndexRebuiltError",
+        )
     detail = without_paths(str(error), names or {})
     if isinstance(error, LimitError):
         return Problem("limit-exceeded", detail, "InvalidInputError", (error.name, error.value))
     for kind, name in KINDS.items():
         if isinstance(error, kind):
-            return Problem(name, detail, None if kind is MalformedError else kind.__name__)
+            headers = {"Retry-After": "1"} if name == "shard-lost" else {}
+            return Problem(name, detail, None if kind is MalformedError else kind.__name__, headers=headers)
     return Problem("internal", "the server failed to answer; its log has the cause.")
 
 

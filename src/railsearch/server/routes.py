@@ -7,7 +7,6 @@ import time
 import railsearch
 from railsearch.foundation.errors import InvalidInputError
 from railsearch.index import parse_strategy
-from railsearch.index.serving import describe_items, find_text
 from railsearch.server.answers import (
     answer_json,
     answer_tensors,
@@ -45,7 +44,7 @@ async def search(service: Service, request: Request, name: str) -> Answer:
         kind, values = body.chosen(service.limits)
         body.check(service.limits, len(values))
         if body.fields is not None:
-            checked_columns(body.fields, served.columns)
+            checked_columns(body.fields, list(served.current.metadata_schema()))
         checked: object = encode(served.current, None, kind, values).queries if kind == "embeddings" else values
         return body, kind, checked, len(values)
 
@@ -56,6 +55,7 @@ async def search(service: Service, request: Request, name: str) -> Answer:
         strategy=None if body.strategy is None else parse_strategy(body.strategy),
         allow=tuple(body.allow) if isinstance(body.allow, list) else body.allow,
         pad=body.pad,
+        partial=body.partial,
     )
     outcome = await _wait_for(service, request, body, Pending(
         served=served,
@@ -114,19 +114,19 @@ async def explain(service: Service, request: Request, name: str) -> Answer:
     """Return why items have their scores for one query."""
     served = service.index(name)
     request.check_media_type(JSON)
-    body = ExplainBody.of(read_object(request.body))
-    kind, values = body.chosen(service.limits)
-    if len(values) != 1:
-        raise InvalidInputError(f"{kind} has {len(values)} queries; give one.")
-    service.limits.check("max_explained_items", len(body.item_ids), "the number of item_ids")
 
     def work() -> Answer:
+        body = ExplainBody.of(read_object(request.body))
+        kind, values = body.chosen(service.limits)
+        if len(values) != 1:
+            raise InvalidInputError(f"{kind} has {len(values)} queries; give one.")
+        service.limits.check("max_explained_items", len(body.item_ids), "the number of item_ids")
         index = served.current
         encoded = encode(index, served.model, kind, values)
         user = None if encoded.user_ids is None else int(encoded.user_ids[0])
         explained = [index.explain(encoded.queries[0], item, user_id=user) for item in body.item_ids]
-        columns = checked_columns(body.fields, served.columns)
-        frame = describe_items(index, body.item_ids)
+        columns = checked_columns(body.fields, list(index.metadata_schema()))
+        frame = index.describe_items(body.item_ids)
         rows = item_json(frame, is_text=body.ids == "string", columns=columns)
         entries = [
             {**explanation_json(own), "id": row["id"], **({} if columns is None else {"fields": row["fields"]})}
@@ -157,16 +157,23 @@ async def show_index(service: Service, name: str) -> Answer:
 async def show_item(service: Service, request: Request, name: str, item_id: str) -> Answer:
     """Return one item."""
     index = service.index(name).current
+    is_text = _wants_text(request)
     missing = Problem("not-found", f"there is no item {item_id!r:.80} in index {name}.")
     item: int | str = item_id
     if not index.has_keys:
         if not (item_id.isascii() and item_id.isdigit() and len(item_id) < 20):
             raise missing
         item = int(item_id)
-    if item_id == "" or (isinstance(item, int) and item >= 2**63) or int(index.find([item])[0]) < 0:
+    if item_id == "" or (isinstance(item, int) and item >= 2**63):
         raise missing
-    (row,) = item_json(describe_items(index, [item]), is_text=_wants_text(request))
-    return Answer.of({**row, "index": describe_version(name, index)})
+
+    def work() -> Answer:  # the first one reads all string ids, and the metadata
+        if int(index.find([item])[0]) < 0:
+            raise missing
+        (row,) = item_json(index.describe_items([item]), is_text=is_text)
+        return Answer.of({**row, "index": describe_version(name, index)})
+
+    return await service.in_thread(work)
 
 
 async def find_items(service: Service, request: Request, name: str) -> Answer:
@@ -180,7 +187,7 @@ async def find_items(service: Service, request: Request, name: str) -> Answer:
     is_text = _wants_text(request)
 
     def work() -> Answer:
-        rows = item_json(find_text(index, text, limit=int(limit), column=column), is_text=is_text)
+        rows = item_json(index.find_text(text, limit=int(limit), column=column), is_text=is_text)
         return Answer.of({"items": rows, "index": describe_version(name, index)})
 
     return await service.in_thread(work)

@@ -16,13 +16,14 @@ from railsearch.foundation.errors import FingerprintError, InvalidInputError
 from railsearch.index import Engine
 from railsearch.server.batching import SearchQueue
 from railsearch.server.encoding import QueryModel
-from railsearch.server.hosts import Hosts
+from railsearch.server.hosts import Hosts, check_origin
 from railsearch.server.jobs import Jobs
 from railsearch.server.keys import Keys
 from railsearch.server.limits import Limits
 from railsearch.server.metrics import Metrics
 from railsearch.server.problems import Problem
 from railsearch.server.served_index import ServedIndex
+from railsearch.server.split_index import ShardSettings
 
 Result = TypeVar("Result")
 logger = logging.getLogger(__name__)
@@ -61,16 +62,19 @@ class Service:
         settings: ServerSettings,
         models: Iterable[QueryModel] = (),
         engine: Engine | None = None,
+        shards: ShardSettings | None = None,
     ) -> None:
         self.settings = settings
         self.limits = settings.limits
         self.hosts = Hosts(settings.allowed_hosts)
+        for origin in settings.cors_origins:
+            check_origin(origin)
         self.metrics = Metrics()
         self.queue = SearchQueue(self.limits, self.metrics)
         self.indexes: dict[str, ServedIndex] = {}
         self._models = list(models)
         for path in paths:
-            served = ServedIndex(path.resolve(), metrics=self.metrics, engine=engine)
+            served = ServedIndex(path.resolve(), metrics=self.metrics, engine=engine, shards=shards)
             other = self.indexes.setdefault(served.name, served)
             if other is not served:
                 raise InvalidInputError(
@@ -88,7 +92,7 @@ class Service:
         self._lateness = 0.0  # seconds that the event loop is behind
         self.num_under_way = 0
         """The number of searches between their head and their answer."""
-        self.failure: Exception | None = None
+        self.failure: BaseException | None = None
         """Why the indexes could not be opened; the server then stops."""
         self._stopped = threading.Event()
         self._watcher: threading.Thread | None = None
@@ -106,7 +110,7 @@ class Service:
         for model in self._models:
             if id(model) not in used:
                 if len(self.indexes) == 1:
-                    model.source.check(next(iter(self.indexes.values())).current)
+                    next(iter(self.indexes.values())).current.check_model(model.source)
                 raise FingerprintError(
                     f"{model.kind} {model.source.fingerprint} has built none of the indexes; give the model that has."
                 )
@@ -129,6 +133,8 @@ class Service:
         self.queue.close()
         self._workers.shutdown(wait=True)
         self._writers.shutdown(wait=True)
+        for served in self.indexes.values():
+            served.close()
         self.jobs.wait(1.0)
 
     def index(self, name: str) -> ServedIndex:
@@ -140,14 +146,15 @@ class Service:
             raise Problem("loading", "the indexes are being opened; try again.", headers={"Retry-After": "1"})
         return served
 
-    @property
-    def is_overloaded(self) -> bool:
-        """Whether another search would wait too long: in the queue, or because the event loop is behind.
+    def check_load(self) -> None:
+        """Raise Problem if another search would wait too long: in the queue, or because the event loop is behind.
 
         Requests that arrive faster than they can be read wait in the system's buffers, where no queue counts them.
         """
-        is_behind = self._lateness > LATE_SECONDS and self.num_under_way >= MANY_REQUESTS
-        return self.queue.is_full or is_behind
+        if self.queue.is_full:
+            raise self.queue.refusal()
+        if self._lateness > LATE_SECONDS and self.num_under_way >= MANY_REQUESTS:
+            raise self.queue.refusal("requests arrive faster than this server reads them")
 
     async def _measure_lateness(self) -> None:
         loop = asyncio.get_running_loop()
@@ -182,6 +189,8 @@ class Service:
                         served.refresh()
                 except (RailsearchError, OSError) as error:
                     logger.warning("index %s cannot be refreshed: %s", served.name, error)
+                except BaseException:  # whatever it is, the folders are followed on
+                    logger.exception("index %s cannot be refreshed", served.name)
 
     @contextlib.asynccontextmanager
     async def running(self) -> AsyncIterator[None]:
@@ -198,5 +207,5 @@ class Service:
     def _try_to_open(self) -> None:
         try:
             self.open()
-        except Exception as error:
+        except BaseException as error:  # a panic of polars too: without a failure, the server would load forever
             self.failure = error

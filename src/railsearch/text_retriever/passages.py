@@ -1,20 +1,24 @@
 """Passages to index: ids and texts from several forms, encoded batch by batch."""
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from typing import Protocol
 
+from torch import Tensor
 from typing_extensions import TypeAliasType
 
 from railsearch.data import QuestionPassages
 from railsearch.encoders.text.tokens import check_texts
 from railsearch.foundation.errors import IdExistsError, InvalidInputError
+from railsearch.foundation.inputs import ArrayLike
 from railsearch.foundation.results import ItemBatch, ItemBatches
-from railsearch.index import Index
 from railsearch.index.numbering import Numbering
 from railsearch.models import TextModel
 
 PASSAGES_PER_BATCH = 2048
 """Passages whose components are in memory at once while an index is built."""
+TEXT_COLUMN = "passage"
+"""Column of the texts in the metadata of an index."""
 
 PassagesLike = TypeAliasType("PassagesLike", Sequence[str] | Mapping[str, str] | Mapping[int, str] | QuestionPassages)
 
@@ -32,6 +36,22 @@ class Passages:
     def encode(self, model: TextModel, on_rows: Callable[[int], None]) -> ItemBatches:
         """Encode the passages batch by batch, with their texts as metadata; `on_rows` counts those that are done."""
         return ItemBatches(_encoded_batches(model, self, on_rows), len(self))
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class EncodedPassages:
+    """Passages that were encoded before: batches of components, ids and texts, and the number of passages."""
+
+    batches: Iterable[ItemBatch]
+    num_passages: int
+
+    def __len__(self) -> int:
+        return self.num_passages
+
+    def encode(self, model: TextModel, on_rows: Callable[[int], None]) -> ItemBatches:
+        """Return the batches as they are; `model` must be the one that encoded them."""
+        del model
+        return ItemBatches(_counted(self.batches, on_rows), len(self))
 
 
 def as_passages(passages: PassagesLike) -> Passages:
@@ -57,7 +77,20 @@ def _ids_and_texts(passages: PassagesLike) -> Passages:
     )
 
 
-def check_new(passages: Passages, index: Index) -> None:
+class HasIds(Protocol):
+    """An index whose ids can be found."""
+
+    @property
+    def has_keys(self) -> bool:
+        """Whether the ids are strings."""
+        ...
+
+    def find(self, ids: ArrayLike) -> Tensor:
+        """Return the integer id of each given id (n,); -1 for those that are not there."""
+        ...
+
+
+def check_new(passages: Passages, index: HasIds) -> None:
     """Refuse passages whose ids are in the index, before they are encoded."""
     if passages.ids is None:
         if index.has_keys:
@@ -74,6 +107,12 @@ def check_new(passages: Passages, index: Index) -> None:
         )
 
 
+def _counted(batches: Iterable[ItemBatch], on_rows: Callable[[int], None]) -> Iterator[ItemBatch]:
+    for batch in batches:
+        yield batch
+        on_rows(len(batch.items))  # type: ignore[arg-type]  # components (n, Px, d)
+
+
 def _encoded_batches(model: TextModel, passages: Passages, on_rows: Callable[[int], None]) -> Iterator[ItemBatch]:
     import polars as pl  # noqa: PLC0415  (importing railsearch stays cheap)
 
@@ -81,5 +120,5 @@ def _encoded_batches(model: TextModel, passages: Passages, on_rows: Callable[[in
         rows = slice(first, first + PASSAGES_PER_BATCH)
         components = model.encode_passages(passages.texts[rows])
         on_rows(len(components))
-        table = pl.DataFrame({"passage": list(passages.texts[rows])})
+        table = pl.DataFrame({TEXT_COLUMN: list(passages.texts[rows])})
         yield ItemBatch(components, None if passages.ids is None else passages.ids[rows], table)

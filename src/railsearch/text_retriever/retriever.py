@@ -22,6 +22,7 @@ from railsearch.index import (
     ModelSource,
     Precision,
     ScanPrecision,
+    SourcedIndex,
     Strategy,
     folder_of,
     model_of,
@@ -32,7 +33,7 @@ from railsearch.similarity.registry import kind_of
 from railsearch.text_retriever.card import describe_retriever, questions_digest
 from railsearch.text_retriever.fitting import train_model
 from railsearch.text_retriever.folder import FORMAT, SavedRetriever, read_retriever, write_retriever
-from railsearch.text_retriever.passages import PassagesLike, as_passages, check_new
+from railsearch.text_retriever.passages import EncodedPassages, PassagesLike, as_passages, check_new
 from railsearch.text_retriever.recipe import TextRecipe, build_text_model, continue_model, read_split_data
 from railsearch.training import FitReport
 from railsearch.training.processes import Processes
@@ -183,7 +184,7 @@ class TextRetriever:
 
     def build_index(
         self,
-        passages: PassagesLike,
+        passages: PassagesLike | EncodedPassages,
         path: str | Path | None = None,
         *,
         precision: Precision | str = Precision.FP32,
@@ -197,14 +198,15 @@ class TextRetriever:
 
         Args:
             passages: a mapping from ids to texts, or the passages of `QuestionPassages`: their ids, usually strings,
-                are those of the index. Or a list of texts, which are numbered from 0.
+                are those of the index. Or a list of texts, which are numbered from 0; or passages that this
+                model has encoded.
             path: a folder to create, which must not exist.
             precision: precision of the item components: fp32, fp16 or bf16.
             scan: "int8" for faster scans with the same results, as in `Index.build`.
             engine: engine of the first stage, as in `Index.build`.
             show_progress: draw a progress bar with the encoding rate; by default only on a terminal.
         """
-        given = as_passages(passages)
+        given = passages if isinstance(passages, EncodedPassages) else as_passages(passages)
         if path is not None and as_path(path).exists():
             raise InvalidInputError(f"{path} already exists; open it with open_index, or choose another path.")
         with counting("encoding passages", len(given), is_shown=show_progress) as count:
@@ -313,10 +315,16 @@ class TextRetriever:
     @classmethod
     def load_for(cls, index: Index, path: str | Path | None = None) -> Self:
         """Read the retriever that built an index, from the folder that the index records or from another one."""
+        retriever = cls.load_beside(index, path)
+        retriever.index = index
+        return retriever
+
+    @classmethod
+    def load_beside(cls, index: SourcedIndex, path: str | Path | None = None) -> Self:
+        """Read the retriever that built an index, as `load_for` does, and leave the index out: it may be split."""
         model_of(index, FORMAT.name)
         retriever = cls.load(folder_of(index, FORMAT.name) if path is None else path)
         retriever._source().check(index)
-        retriever.index = index
         return retriever
 
     def _opened(self) -> Index:

@@ -158,8 +158,12 @@ def test_the_key_is_sent_and_never_shown(kind: Kind, monkeypatch: pytest.MonkeyP
 
 
 @pytest.mark.parametrize(
-    "url", ["", "movies", "ftp://server", "http://", "http://a:b@server", "http://server?k=1", "http://server:99999", 3]
-)
+    "url",
+    [
+        "", "movies", "ftp://server", "http://", "http://a:b@server", "http://server?k=1", "http://server:99999", 3,
+        "http://a..b", f"http://{'a' * 64}.example", "http://server\x00", "http://server/\x7f",
+    ],
+)  # fmt: skip
 def test_a_wrong_address_is_refused(kind: Kind, url: str) -> None:
     with pytest.raises(InvalidInputError, match="url") as caught:
         kind(url)
@@ -191,6 +195,13 @@ def test_wrong_arguments_are_refused_before_anything_is_sent(kind: Kind) -> None
     for timeout in (0, -1, float("nan"), float("inf")):
         with pytest.raises(InvalidInputError, match="timeout"):
             kind("http://server", timeout=timeout)
+        with pytest.raises(InvalidInputError, match="timeout"):
+            ask(kind, "http://server", lambda client, own=timeout: client.search("movies", [[1.0]], timeout=own))
+        with pytest.raises(InvalidInputError, match="timeout"):
+            ask(kind, "http://server", lambda client, own=timeout: client.wait("job", timeout=own))
+    for name, value in (("k", 2.5), ("k", "3"), ("k", True), ("explain", 1.5)):
+        with pytest.raises(InvalidInputError, match=f"{name} is {value!r}; give a whole number"):
+            ask(kind, "http://server", lambda client, own={name: value}: client.search("movies", [[1.0]], **own))
 
 
 def test_an_event_loop_goes_on_while_large_requests_are_encoded() -> None:

@@ -28,6 +28,7 @@ def problem(status: int, kind: str, **members: object) -> Reply:
         (404, "not-found", None, errors.NotServedError),
         (408, "request-timeout", None, errors.ServerTimeoutError),
         (409, "index-locked", "IndexLockedError", errors.IndexLockedError),
+        (409, "index-rebuilt", "IndexRebuiltError", errors.IndexRebuiltError),
         (409, "fingerprint", "FingerprintError", errors.FingerprintError),
         (409, "job-running", None, errors.ServerBusyError),
         (429, "queue-full", None, errors.ServerBusyError),

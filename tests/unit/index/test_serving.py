@@ -13,6 +13,7 @@ from railsearch.foundation.results import ExpectedRecall
 from railsearch.index import Average
 from railsearch.index.serving import describe_items, find_text, is_same_version, query_parts, reopen, warm_up
 from railsearch.index.tuned import TunedStrategy
+from railsearch.kernels import native
 from tests.support.served import DIM, make_index, make_queries
 
 QUERIES = torch.tensor(make_queries(50))
@@ -46,6 +47,15 @@ def test_query_parts_do_not_depend_on_neighbours(tmp_path: Path) -> None:
         assert torch.equal(own.components, whole.components[first:last])
         assert torch.equal(own.gate, whole.gate[first:last])
     torch.testing.assert_close(index.search(whole, 5).scores, index.search(QUERIES, 5).scores)
+
+
+def test_query_parts_and_tuning_use_the_kernel_that_was_chosen(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    make_index(tmp_path / "index", 300).close()
+    monkeypatch.setattr(native, "query_parts", lambda *_: pytest.fail("kernel='torch' was chosen"))
+    with Index.open(tmp_path / "index", kernel="torch") as index:
+        found = query_parts(index, QUERIES)
+        torch.testing.assert_close(found.components, index.similarity.query_parts(QUERIES).components)
+        index.tune(torch.randn(100, DIM), 3, target_recall=0.1, show_progress=False)
 
 
 @pytest.mark.parametrize("has_keys", [False, True])
@@ -82,6 +92,22 @@ def test_tuned_strategies_as_text() -> None:
             TunedStrategy.parse(text)
 
 
+def test_recall_is_expected_only_of_what_was_measured() -> None:
+    index = Index.build(DotProduct(dim=2), torch.randn(30, 2))
+    measured = ExpectedRecall(0.9, 0.95, 1)
+    index.contents.remember(3, TunedStrategy(Average(5), measured))
+    queries = torch.randn(2, 2)
+    assert index.search(queries, 3).expected_recall == measured
+    assert index.search(queries, 3, Average(5)).expected_recall == measured
+    for found in (
+        index.search(queries, 3, Average(6)),
+        index.search(queries, 2),
+        index.search(queries, 3, exclude=[[1], []]),
+        index.search(queries, 3, allow=range(20)),
+    ):
+        assert found.expected_recall is None
+
+
 def test_rows_survive_json() -> None:
     frame = pl.DataFrame(
         {
@@ -95,6 +121,12 @@ def test_rows_survive_json() -> None:
         }
     )
     assert rows_from_json(rows_as_json(frame), frame.schema).equals(frame)
+
+
+def test_integers_of_128_bits_are_text_in_json() -> None:
+    frame = pl.DataFrame({"hash": [2**100, 2**64 - 1, -(2**63) - 1, None]}, schema={"hash": pl.Int128})
+    found = [row["hash"] for row in rows_as_json(frame)]
+    assert found == [str(2**100), 2**64 - 1, str(-(2**63) - 1), None]
 
 
 @pytest.mark.parametrize(

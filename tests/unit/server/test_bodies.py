@@ -7,13 +7,14 @@ from pathlib import Path
 
 import pytest
 
-from railsearch.server.bodies import Bodies, ClientGoneError
+from railsearch.server.bodies import SMALL_BYTES, Bodies, ClientGoneError
 from railsearch.server.limits import Limits
 from railsearch.server.problems import Problem
 from railsearch.server.service import ServerSettings, Service
 from tests.support.served import make_index
 
-LIMITS = Limits(max_body_bytes=10, max_buffered_bytes=15)
+LIMITS = Limits(max_body_bytes=10)
+LARGE = b"a" * (SMALL_BYTES + 1)
 
 
 def messages(chunks: Iterable[bytes], *, is_complete: bool = True):
@@ -62,21 +63,25 @@ def test_compression_is_refused() -> None:
 
 
 def test_a_slow_body_is_refused() -> None:
-    bodies = Bodies(LIMITS, 0.05)
+    bodies = Bodies(Limits(max_buffered_bytes=len(LARGE) + 10), 0.05)
     with pytest.raises(Problem) as raised:
-        read(bodies, [b"abcdefgh"], is_complete=False)
+        read(bodies, [LARGE], is_complete=False)
     assert (raised.value.status, raised.value.closes) == (408, True)
-    assert read(bodies, [b"abcdefghij"]) == b"abcdefghij"  # the refused one is no longer counted
+    assert read(bodies, [LARGE]) == LARGE  # the refused one is no longer counted
 
 
 def test_all_bodies_together_are_bounded() -> None:
-    bodies = Bodies(LIMITS, 5)
-    read(bodies, [b"abcdefgh"])
-    with pytest.raises(Problem) as raised:
-        read(bodies, [b"abcdefgh"])
-    assert (raised.value.name, raised.value.headers["Retry-After"]) == ("overloaded", "1")
-    bodies.release(8)
-    read(bodies, [b"abcdefgh"])
+    bodies = Bodies(Limits(max_buffered_bytes=len(LARGE) + 10), 5)
+    read(bodies, [LARGE])
+    for chunks in ([LARGE], [LARGE[:-1], b"a"]):
+        with pytest.raises(Problem) as raised:
+            read(bodies, chunks)
+        assert (raised.value.name, raised.value.headers["Retry-After"]) == ("overloaded", "1")
+    for _ in range(3):
+        assert read(bodies, [b"a" * SMALL_BYTES])  # large ones do not shut out small ones
+        bodies.release(SMALL_BYTES)
+    bodies.release(len(LARGE))
+    read(bodies, [LARGE])
 
 
 def test_a_client_that_goes_is_noticed() -> None:

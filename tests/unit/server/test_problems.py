@@ -5,7 +5,8 @@ import json
 import pytest
 
 from railsearch import errors
-from railsearch.server.json_text import MalformedError, read_object, write_json
+from railsearch.errors import InvalidInputError
+from railsearch.server.json_text import MOST_CONTAINERS, MalformedError, read_object, write_json
 from railsearch.server.limits import LimitError, Limits
 from railsearch.server.problems import TITLES, Problem, problem_of, without_paths
 
@@ -19,6 +20,7 @@ NAMES = {"/data/movies.index": "movies", "/data": "data"}
         (errors.NotEnoughItemsError("a"), "not-enough-items", 422),
         (errors.IdExistsError("a"), "id-exists", 409),
         (errors.FingerprintError("a"), "fingerprint", 409),
+        (errors.IndexRebuiltError("/x was rebuilt: index a is open"), "index-rebuilt", 409),
         (errors.IndexLockedError("/x is being changed by process 3 on host"), "index-locked", 409),
         (errors.StorageError("a"), "storage", 507),
         (errors.IndexFolderError("a"), "internal", 500),
@@ -87,6 +89,13 @@ def test_paths_are_hidden(message: str, shown: str) -> None:
 )
 def test_json_is_strict(content: bytes) -> None:
     with pytest.raises(MalformedError):
+        read_object(content)
+
+
+@pytest.mark.parametrize("part", [b"[],", b"{},", b"[[[["])
+def test_json_of_many_small_lists_is_refused_before_it_is_read(part: bytes) -> None:
+    content = b'{"embeddings": [' + part * MOST_CONTAINERS
+    with pytest.raises(InvalidInputError, match="lists and objects but at most 1048576 are read"):
         read_object(content)
 
 

@@ -51,6 +51,11 @@ class Record:
         """Return the id in a field: text or a whole number."""
         return _as_id(self.value(name), name, self.place)
 
+    def passage_id(self, number: int) -> str:
+        """Return the id of a passage, in the field `id` or `_id`; without one, its number in the file."""
+        name = next((name for name in ("id", "_id") if name in self.fields), None)
+        return str(number) if name is None else self.id(name)
+
     def titled_text(self) -> str:
         """Return the title, if there is one, a space, and the text; one of the two may be empty."""
         parts = [self.fields.get("title"), self.value("text")]
@@ -207,14 +212,18 @@ def _text_lines(content: IO[bytes], file: Path) -> Iterator[tuple[int, str]]:
     """Yield the lines that are not blank, with their numbers."""
     try:
         for number, line in enumerate(content, start=1):
-            try:
-                text = line.decode("utf-8-sig" if number == 1 else "utf-8").strip()
-            except UnicodeDecodeError as error:
-                raise InvalidInputError(f"{file} is not utf-8 text in line {number}; save it as utf-8.") from error
-            if text:
+            if text := decode_line(line, file, number):
                 yield number, text
     except READING_ERRORS as error:
         raise _unreadable(file, error) from error
+
+
+def decode_line(line: bytes, file: Path, number: int) -> str:
+    """Return the text of a line without white space around it."""
+    try:
+        return line.decode("utf-8-sig" if number == 1 else "utf-8").strip()
+    except UnicodeDecodeError as error:
+        raise InvalidInputError(f"{file} is not utf-8 text in line {number}; save it as utf-8.") from error
 
 
 def _as_id(value: object, name: str, place: str) -> str:

@@ -13,8 +13,7 @@ def read_passage_texts(path: str | Path, *, show_progress: bool | None = None) -
     """
     passages: dict[str, str] = {}
     for number, record in enumerate(read_json_lines(path, show_progress=show_progress)):
-        name = next((name for name in ("id", "_id") if name in record.fields), None)
-        passage_id = str(number) if name is None else record.id(name)
+        passage_id = record.passage_id(number)
         if passage_id in passages:
             raise InvalidInputError(f"id {passage_id!r} in {record.place} is already taken; give each passage its own.")
         passages[passage_id] = record.titled_text()

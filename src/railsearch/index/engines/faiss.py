@@ -105,6 +105,11 @@ class Faiss:
         """Always None: FAISS has no limit on the CPU."""
         return None
 
+    def table_bytes(self, vectors: Tensor) -> int:
+        """Return the least memory of a table of vectors (N, d): a copy of them, and the links of a graph."""
+        copied = vectors.numel() * (1 if self.kind == FaissKind.SQ8 else 4)
+        return copied + (len(vectors) * 2 * self.links * 4 if self.kind == FaissKind.HNSW else 0)
+
     def check_available(self, dim: int | None = None) -> None:
         """Check that FAISS is installed."""
         _import_faiss()

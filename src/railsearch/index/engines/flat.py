@@ -7,7 +7,7 @@ from torch import Tensor
 
 from railsearch.foundation.errors import EngineError
 from railsearch.foundation.inputs import as_choice
-from railsearch.kernels import Int8Table, Nearest, RowFilter, choose_scan, make_int8_table
+from railsearch.kernels import Int8Table, Nearest, RowFilter, choose_scan, int8_table_bytes, make_int8_table
 
 
 class ScanPrecision(StrEnum):
@@ -49,6 +49,10 @@ class Flat:
     def key(self) -> str:
         """The engine as text."""
         return "Flat()" if self.scan is ScanPrecision.FULL else f"Flat(scan='{self.scan}')"
+
+    def table_bytes(self, vectors: Tensor) -> int:
+        """Return the least memory that a table of vectors (N, d) takes besides them; reads no values."""
+        return int8_table_bytes(vectors) if self.scan is ScanPrecision.INT8 else 0
 
     def check_available(self, dim: int | None = None) -> None:
         """Do nothing: a scan is always available."""

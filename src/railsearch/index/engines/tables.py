@@ -50,6 +50,11 @@ class Tables:
                 slot.table = GuardedTable(engine, self._open_or_build(engine, name, vectors), len(vectors))
             return slot.table
 
+    def has(self, engine: Engine, name: str) -> bool:
+        """Return whether a table is open."""
+        slot = self._slots.get((engine, name))
+        return slot is not None and slot.table is not None
+
     def close(self) -> None:
         """Close all tables; one that is needed again is opened or built again."""
         with self._lock:

@@ -1,5 +1,6 @@
 """The index on disk: immutable segments under checksummed manifests."""
 
+from railsearch.index.storage.lazy_segments import Verify
 from railsearch.index.storage.lock import WriterLock
 from railsearch.index.storage.manifest import Manifest, SegmentEntry
 from railsearch.index.storage.reading import Snapshot
@@ -17,6 +18,7 @@ __all__ = [
     "StoredTable",
     "TableState",
     "Verification",
+    "Verify",
     "Writer",
     "WriterLock",
 ]

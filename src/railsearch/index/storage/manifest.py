@@ -13,7 +13,9 @@ from railsearch.foundation.files import FileEntry
 from railsearch.index.engines import ScanPrecision
 
 FORMAT = "railsearch.index"
-FORMAT_VERSION = 2
+FORMAT_VERSION = 3
+READ_VERSIONS = (2, 3)
+"""Version 2 has no heads of segments: its files can only be checked as a whole."""
 SIMILARITY_FILES = ("similarity/config.json", "similarity/model.safetensors")
 CHECKSUM = re.compile(r"[0-9a-f]{32}")
 FINGERPRINT = re.compile(r"[0-9a-f]{64}")
@@ -44,6 +46,13 @@ class SegmentEntry:
     has_metadata: bool
     has_keys: bool = False
     """Whether a column of the metadata holds string ids."""
+    head_size: int = 0
+    """The bytes at the start of the tensor file that hold its header, the checksums of its blocks and the ids. Without
+    such a head (0), the file can only be checked as a whole."""
+    head_checksum: str = ""
+    """xxh3, 128 bits, of the head."""
+    block_bytes: int = 0
+    """The most bytes of a block, but at least one row."""
 
     @property
     def files(self) -> tuple[str, ...]:
@@ -95,9 +104,9 @@ class Manifest:
         if not isinstance(body, dict) or body.pop("format", None) != FORMAT:
             raise IndexFolderError(f"{path} is not a manifest of a railsearch index; give another folder.")
         found = body.pop("format_version", None)
-        if found != FORMAT_VERSION:
+        if found not in READ_VERSIONS or type(found) is not int:
             raise IndexFolderError(
-                f"{path} has format version {found} but this railsearch reads {FORMAT_VERSION}; "
+                f"{path} has format version {found} but this railsearch reads {' and '.join(map(str, READ_VERSIONS))}; "
                 "open it with the railsearch that wrote it, or build the index again."
             )
         try:
@@ -186,6 +195,8 @@ def _check_segments(manifest: Manifest) -> None:
             raise _Refused(f"it names {segment.name!r:.80}, which is not the name of a segment")
         if not (math.isfinite(segment.longest) and segment.longest >= 0):
             raise _Refused(f"longest of segment {segment.name} is {segment.longest}")
+        if segment.head_size and not (CHECKSUM.fullmatch(segment.head_checksum) and segment.block_bytes):
+            raise _Refused(f"the head of segment {segment.name} has checksum {segment.head_checksum!r:.80}")
         if segment.tombstones is not None:
             found = TOMBSTONES.fullmatch(segment.tombstones)
             if found is None or found[1] != segment.name:

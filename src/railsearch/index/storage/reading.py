@@ -1,22 +1,30 @@
 """Open one version of an index: check every file, then map it into memory."""
 
 import dataclasses
+from collections.abc import Mapping
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
 
 from railsearch.folders.similarity_folder import load_similarity
-from railsearch.foundation.errors import FingerprintError, IndexFolderError, ModelFolderError, RailsearchError
+from railsearch.foundation.errors import (
+    FingerprintError,
+    IndexFolderError,
+    IndexRebuiltError,
+    ModelFolderError,
+    RailsearchError,
+)
 from railsearch.foundation.files import FileEntry
 from railsearch.foundation.inputs import is_finite
 from railsearch.foundation.safe_files import describe_inside, size_inside
 from railsearch.index.building import one_item, prepare_similarity
 from railsearch.index.engines import Origin
 from railsearch.index.segment import Segment
+from railsearch.index.storage.lazy_segments import open_lazily
 from railsearch.index.storage.lock import ReaderLock
-from railsearch.index.storage.manifest import SIMILARITY_FILES, Manifest, SegmentEntry
+from railsearch.index.storage.manifest import SIMILARITY_FILES, Manifest, SegmentEntry, metadata_file, segment_file
 from railsearch.index.storage.segment_files import read_segment
-from railsearch.index.storage.validation import ItemForm, check_segment
+from railsearch.index.storage.validation import ItemForm, check_form, check_segment
 from railsearch.similarity import Similarity
 
 SIMILARITY = "similarity"
@@ -39,17 +47,23 @@ class Snapshot:
         return Origin(self.manifest.birth, self.manifest.version, self.manifest.fingerprint)
 
 
-def open_version(folder: Path, manifest: Manifest, lock: ReaderLock, known: Snapshot | None) -> Snapshot:
+def open_version(
+    folder: Path, manifest: Manifest, lock: ReaderLock, known: Snapshot | None, *, is_lazy: bool = False
+) -> Snapshot:
     """Check the files of a version and map them; files that are open and the same in `known` are not read again.
 
     The size of every file is checked, even if it is open: a process that reads a mapped file beyond its end is killed.
+    If `is_lazy`, the tensors and the metadata of segments that have a head are checked when they are used.
     """
     if known is not None:
         check_same_index(folder, manifest, known.manifest)
     checked = {} if known is None else known.manifest.files
+    lazy = {entry.name for entry in manifest.segments if is_lazy and entry.head_size}
+    later = {file for name in lazy for file in (segment_file(name), metadata_file(name))}
 
     def check(name: str) -> None:
-        check_file(folder, name, manifest.files[name], has_content=checked.get(name) != manifest.files[name])
+        is_read = name not in later and checked.get(name) != manifest.files[name]
+        check_file(folder, name, manifest.files[name], has_content=is_read)
 
     with ThreadPoolExecutor(CHECKING_THREADS) as pool:
         list(pool.map(check, manifest.files))
@@ -62,7 +76,7 @@ def open_version(folder: Path, manifest: Manifest, lock: ReaderLock, known: Snap
         found = opened.get(entry.name)
         if found is not None and found.has_same_rows:
             return found.segment
-        fresh = map_segment(folder, entry)
+        fresh = map_segment(folder, entry, manifest.files if entry.name in lazy else None)
         if found is None:
             _check_mapped(folder, fresh, form)
             return fresh
@@ -70,7 +84,7 @@ def open_version(folder: Path, manifest: Manifest, lock: ReaderLock, known: Snap
         return dataclasses.replace(found.segment, is_live=fresh.is_live)
 
     segments = tuple(open_segment(entry) for entry in manifest.segments)
-    num_items = sum(len(segment) if segment.is_live is None else int(segment.is_live.sum()) for segment in segments)
+    num_items = sum(segment.num_live for segment in segments)
     if num_items != manifest.num_items:
         raise IndexFolderError(
             f"version {manifest.version} of {folder} has {num_items} items but its manifest states "
@@ -82,7 +96,7 @@ def open_version(folder: Path, manifest: Manifest, lock: ReaderLock, known: Snap
 def check_same_index(folder: Path, found: Manifest, known: Manifest) -> None:
     """Refuse a version of another index that has since been built at the path of the open one."""
     if found.birth != known.birth or found.fingerprint != known.fingerprint:
-        raise IndexFolderError(
+        raise IndexRebuiltError(
             f"{folder} was rebuilt: index {known.birth} is open but index {found.birth} is now at this path; "
             "open it again with Index.open."
         )
@@ -116,10 +130,12 @@ def check_sizes(folder: Path, manifest: Manifest) -> None:
         check_file(folder, name, entry, has_content=False)
 
 
-def map_segment(folder: Path, entry: SegmentEntry) -> Segment:
-    """Map one segment into memory; its files were checked before."""
+def map_segment(folder: Path, entry: SegmentEntry, unchecked: Mapping[str, FileEntry] | None = None) -> Segment:
+    """Map one segment into memory; its files were checked before, except for those that are `unchecked`."""
     try:
-        return read_segment(folder, entry)
+        if unchecked is None:
+            return read_segment(folder, entry)
+        return open_lazily(folder, entry, unchecked, lambda error: _bad_segment(folder, entry.name, error))
     except RailsearchError:
         raise
     except (OSError, KeyError, ValueError, RuntimeError, IndexError, TypeError, RecursionError) as error:
@@ -127,9 +143,12 @@ def map_segment(folder: Path, entry: SegmentEntry) -> Segment:
 
 
 def _check_mapped(folder: Path, segment: Segment, form: ItemForm) -> None:
-    """Check the relations between the values of a segment."""
+    """Check the relations between the values of a segment; only those of its ids if the others are checked later."""
     try:
-        check_segment(segment, form)
+        if segment.checks is None:
+            check_segment(segment, form)
+        else:
+            check_form(segment, form)
     except (ValueError, RuntimeError) as error:
         raise _bad_segment(folder, segment.name, error) from error
 

@@ -12,6 +12,7 @@ from railsearch.folders import save_similarity
 from railsearch.foundation.errors import IndexFolderError
 from railsearch.foundation.files import describe
 from railsearch.index.storage.cleanup import clean_up
+from railsearch.index.storage.lazy_segments import Verify, check_in_background
 from railsearch.index.storage.lock import ReaderLock, WriterLock
 from railsearch.index.storage.manifest import SIMILARITY_FILES, Manifest
 from railsearch.index.storage.places import (
@@ -24,7 +25,14 @@ from railsearch.index.storage.places import (
     list_versions,
     manifest_file,
 )
-from railsearch.index.storage.reading import SIMILARITY, Snapshot, check_sizes, open_version, unreadable
+from railsearch.index.storage.reading import (
+    SIMILARITY,
+    Snapshot,
+    check_same_index,
+    check_sizes,
+    open_version,
+    unreadable,
+)
 from railsearch.index.storage.verification import Problem, Verification, check_unique, verify_versions
 from railsearch.index.storage.writer import Writer, storage_errors
 from railsearch.similarity import Similarity, fingerprint
@@ -35,8 +43,9 @@ logger = logging.getLogger(__name__)
 class Store:
     """An index folder."""
 
-    def __init__(self, path: Path) -> None:
+    def __init__(self, path: Path, verify: Verify = Verify.FULL) -> None:
         self.path = path
+        self._verify = verify
         self._writer_lock = WriterLock(path)
 
     @classmethod
@@ -83,8 +92,11 @@ class Store:
         if version is not None:
             self._check_was_acknowledged(version)
         lock, wanted = self._lock(version)
-        snapshot = open_version(self.path, self._decode(lock, wanted), lock, known)
+        is_lazy = self._verify is not Verify.FULL
+        snapshot = open_version(self.path, self._decode(lock, wanted), lock, known, is_lazy=is_lazy)
         check_unique(self.path, snapshot)
+        if self._verify is Verify.BACKGROUND:
+            check_in_background(snapshot.segments)
         return snapshot
 
     def verify(self) -> Verification:
@@ -104,15 +116,20 @@ class Store:
             lock.release()
 
     @contextlib.contextmanager
-    def writing(self, purpose: str, known: Snapshot) -> Iterator[Writer]:
-        """Hold the lock, and yield a writer on top of the current version; refuse if the index was replaced."""
+    def writing(self, purpose: str, known: Snapshot, *, is_base: bool = False) -> Iterator[Writer]:
+        """Hold the lock, and yield a writer on top of the current version; refuse if the index was replaced.
+
+        With `is_base`, the writer starts from `known` instead, and versions after it are abandoned. Cleanup keeps
+        `known`, because it is open.
+        """
         check_is_index(self.path)
         with self._writer_lock.held(purpose) as check_place:
             with storage_errors(self.path):
                 check_folders(self.path)
-            snapshot = self._newest(known)
+            snapshot = known if is_base else self._newest(known)
+            after = self._version_after(known) if is_base else snapshot.manifest.version
             try:
-                yield Writer(self.path, snapshot.manifest, snapshot.segments, check_place)
+                yield Writer(self.path, snapshot.manifest, snapshot.segments, check_place, after=after)
             except BaseException:
                 # Removing files that no version names may free the missing space.
                 with contextlib.suppress(OSError, IndexFolderError):
@@ -128,6 +145,14 @@ class Store:
             check_sizes(self.path, known.manifest)
             return known
         return self.read(known=known)
+
+    def _version_after(self, base: Snapshot) -> int:
+        """Return the current version, which a change to an older one comes after."""
+        lock, version = self._lock()
+        check_same_index(self.path, self._decode(lock, version), base.manifest)
+        lock.release()
+        check_sizes(self.path, base.manifest)
+        return version
 
     def _decode(self, lock: ReaderLock, version: int) -> Manifest:
         path = self.path / manifest_file(version)

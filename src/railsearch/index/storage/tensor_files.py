@@ -44,6 +44,12 @@ def write_tensors(path: Path, tensors: dict[str, Tensor]) -> FileEntry:
     return describe(path)
 
 
+def tensors_begin(path: Path) -> int:
+    """Return the place of the first tensor in a file that `write_tensors` wrote."""
+    with path.open("rb") as file:
+        return 8 + int.from_bytes(file.read(8), "little")
+
+
 def map_file(folder: Path, name: str) -> Tensor:
     """Map a regular file inside a folder into memory, and return its bytes.
 
@@ -51,12 +57,17 @@ def map_file(folder: Path, name: str) -> Tensor:
     """
     descriptor = open_inside(folder, name)
     try:
-        size = os.fstat(descriptor).st_size
-        if size == 0:
-            raise ValueError(f"{name} is empty")
-        mapped = mmap.mmap(descriptor, size, flags=mmap.MAP_PRIVATE, prot=mmap.PROT_READ | mmap.PROT_WRITE)
+        return map_open(descriptor, name)
     finally:
         os.close(descriptor)
+
+
+def map_open(descriptor: int, name: str) -> Tensor:
+    """Map a file that is open, and return its bytes; the name is for errors."""
+    size = os.fstat(descriptor).st_size
+    if size == 0:
+        raise ValueError(f"{name} is empty")
+    mapped = mmap.mmap(descriptor, size, flags=mmap.MAP_PRIVATE, prot=mmap.PROT_READ | mmap.PROT_WRITE)
     return torch.frombuffer(mapped, dtype=torch.uint8)  # (bytes,)
 
 
@@ -65,7 +76,11 @@ def map_tensors(folder: Path, name: str) -> dict[str, Tensor]:
 
     Pages are read when they are touched.
     """
-    data = map_file(folder, name)  # (bytes,)
+    return tensors_in(map_file(folder, name), name)
+
+
+def tensors_in(data: Tensor, name: str) -> dict[str, Tensor]:
+    """Return views of the tensors in the bytes (n,) of a safetensors file; raises ValueError if they do not fit it."""
     header_size = int.from_bytes(bytes(data[:8].tolist()), "little") if len(data) >= 8 else 0
     if not 2 <= header_size <= min(LARGEST_HEADER, len(data) - 8):
         raise ValueError(f"{name} has a header of {header_size} bytes in a file of {len(data)}")

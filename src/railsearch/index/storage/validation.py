@@ -17,6 +17,8 @@ from railsearch.similarity import ItemParts
 
 VALUES_PER_BLOCK = 2**17
 """Components that are checked at once: few enough to stay in the cache."""
+ORDER_OF_SUMS = 1e-12
+"""How far lengths may differ, relative to their size: both are fp64, from the same function, in any order of a sum."""
 ROUNDOFF = 2.0**-22
 """How far a sum of fp32 values may differ from another order of summation, relative to each term, with room."""
 
@@ -47,7 +49,16 @@ def check_segment(segment: Segment, form: ItemForm) -> None:
 
     One pass over all values: lengths and sums are recomputed, since certificates depend on the longest component.
     """
-    parts, count = segment.parts, len(segment)
+    check_form(segment, form)
+    gate = segment.stored_parts.gate
+    if gate is not None and not is_finite(gate):
+        raise ValueError("its gate has NaN or infinite values")
+    check_relations(segment)
+
+
+def check_form(segment: Segment, form: ItemForm) -> None:
+    """Check types, shapes and the order of ids; reads no other values."""
+    parts, count = segment.stored_parts, len(segment)
     _check_tensor("ids", segment.ids, torch.int64, (count,))
     _check_tensor("components", parts.components, form.dtype, (count, *form.components))
     if (parts.gate is None) != (form.gate is None):
@@ -55,12 +66,18 @@ def check_segment(segment: Segment, form: ItemForm) -> None:
     if parts.gate is not None and form.gate is not None:
         _check_tensor("gate", parts.gate, form.dtype, (count, *form.gate))
     dtype = torch.promote_types(form.dtype, torch.float32)
-    _check_tensor("sums", segment.sums, dtype, (count, form.components[-1]))
+    _check_tensor("sums", segment.stored_sums, dtype, (count, form.components[-1]))
     if count and (int(segment.ids[0]) < 0 or not bool((segment.ids[1:] > segment.ids[:-1]).all())):
         raise ValueError("its ids are not ascending, or negative")
-    if parts.gate is not None and not is_finite(parts.gate):
-        raise ValueError("its gate has NaN or infinite values")
-    _check_values(segment, dtype)
+
+
+def check_components(components: Tensor, stated: float) -> None:
+    """Check that components (n, Px, d) are finite, and none is longer than the manifest states."""
+    longest = float(lengths(components).max()) if len(components) else 0.0
+    if not longest < torch.inf:  # also if it is NaN
+        raise ValueError("its components have NaN or infinite values")
+    if longest > stated * (1 + ORDER_OF_SUMS):
+        raise ValueError(f"its longest component has length {longest} but the manifest states {stated}")
 
 
 def _check_tensor(name: str, tensor: Tensor, dtype: torch.dtype, shape: tuple[int, ...]) -> None:
@@ -68,9 +85,10 @@ def _check_tensor(name: str, tensor: Tensor, dtype: torch.dtype, shape: tuple[in
         raise ValueError(f"{name} is {tensor.dtype} of shape {tuple(tensor.shape)}, but {dtype} {shape} is needed")
 
 
-def _check_values(segment: Segment, dtype: torch.dtype) -> None:
+def check_relations(segment: Segment) -> None:
     """Check that components are finite, and that `longest` and the sums are theirs."""
-    components, sums = segment.parts.components, segment.sums  # (n, Px, d), (n, d)
+    components, sums = segment.stored_parts.components, segment.stored_sums  # (n, Px, d), (n, d)
+    dtype = sums.dtype
     if not len(segment):
         return
     found: list[tuple[float, float]] = []  # of each block: the longest component, and how far sums are off
@@ -88,8 +106,7 @@ def _check_values(segment: Segment, dtype: torch.dtype) -> None:
     if not all(off < torch.inf for _, off in found):
         raise ValueError("its sums have NaN or infinite values")
     longest, off = max(longest for longest, _ in found), max(off for _, off in found)
-    # Written in fp64 by the same function, so all that may differ is the order of a sum.
-    if abs(longest - segment.longest) > 1e-12 * longest:
+    if abs(longest - segment.longest) > ORDER_OF_SUMS * longest:
         raise ValueError(f"its longest component has length {longest} but the manifest states {segment.longest}")
     if off > components.shape[1] ** 2 * ROUNDOFF * longest:
         raise ValueError(f"its sums are off by {off}")

@@ -5,6 +5,7 @@ from dataclasses import dataclass
 from itertools import pairwise
 from pathlib import Path
 
+import numpy as np
 import torch
 
 from railsearch.foundation.errors import IndexFolderError, RailsearchError
@@ -14,7 +15,7 @@ from railsearch.index.keys import check_keys
 from railsearch.index.storage.lock import ReaderLock
 from railsearch.index.storage.manifest import Manifest
 from railsearch.index.storage.places import MANIFEST_NAME, MANIFESTS, find_versions, manifest_file
-from railsearch.index.storage.reading import Snapshot, check_file, open_version, unreadable
+from railsearch.index.storage.reading import Snapshot, check_file, map_segment, open_version, unreadable
 from railsearch.index.storage.table_listing import StoredTable, verify_tables
 
 
@@ -109,6 +110,7 @@ def verify_versions(folder: Path, current: int | None) -> Verification:
                 known = open_version(folder, manifest, lock, known)
                 check_unique(folder, known)
                 check_keys(known.segments)
+                _check_blocks(folder, manifest)
                 for segment in known.segments:
                     if segment.metadata is not None:
                         segment.metadata.frame  # noqa: B018  (reads it)
@@ -138,13 +140,22 @@ def _check_files(folder: Path, manifests: list[Manifest], findings: _Findings) -
     return entries, damaged
 
 
+def _check_blocks(folder: Path, manifest: Manifest) -> None:
+    """Check that the checksums of blocks, on which `verify="lazy"` relies, are those of the values."""
+    for entry in manifest.segments:
+        if entry.head_size:
+            checks = map_segment(folder, entry, manifest.files).checks
+            assert checks is not None
+            checks.check_all()
+
+
 def check_unique(folder: Path, snapshot: Snapshot) -> None:
     """Refuse a version in which two segments hold live items of the same id."""
-    live = [segment.ids[segment.live_rows] for segment in snapshot.segments]
+    live = [own.ids if own.is_live is None else own.ids[own.live_rows] for own in snapshot.segments]
     live = sorted((ids for ids in live if len(ids)), key=lambda ids: int(ids[0]))
     if all(int(before[-1]) < int(after[0]) for before, after in pairwise(live)):
         return
-    ids = torch.cat(live).sort().values  # (M,)
+    ids = torch.from_numpy(np.sort(torch.cat(live).numpy(), kind="stable"))  # (M,) merges ascending runs
     is_repeated = ids[1:] == ids[:-1]  # (M - 1,)
     if bool(is_repeated.any()):
         raise IndexFolderError(

@@ -1,6 +1,7 @@
 """Commits: new files, then a manifest, then CURRENT; durable when the call returns."""
 
 import contextlib
+import dataclasses
 import datetime as dt
 import errno
 import logging
@@ -12,7 +13,7 @@ from railsearch.foundation.files import FileEntry, new_file
 from railsearch.foundation.safe_files import NotRegularError
 from railsearch.index.segment import Segment
 from railsearch.index.storage.cleanup import clean_up
-from railsearch.index.storage.manifest import SIMILARITY_FILES, Manifest, SegmentEntry, tombstones_file
+from railsearch.index.storage.manifest import SIMILARITY_FILES, Manifest, tombstones_file
 from railsearch.index.storage.places import CURRENT, current_version, find_versions, manifest_file, pointer
 from railsearch.index.storage.reading import map_segment
 from railsearch.index.storage.segment_files import write_segment, write_tombstones
@@ -24,12 +25,23 @@ class Writer:
     """A writer that stores segments as they arrive and turns them into one version with a commit."""
 
     def __init__(
-        self, folder: Path, base: Manifest, segments: tuple[Segment, ...], check_place: Callable[[], None]
+        self,
+        folder: Path,
+        base: Manifest,
+        segments: tuple[Segment, ...],
+        check_place: Callable[[], None],
+        *,
+        after: int = 0,
     ) -> None:
-        """Store the version to build upon, and a function that raises if the folder was replaced by another."""
+        """Store the version to build upon, and a function that raises if the folder was replaced by another.
+
+        The new version is numbered after the version `after`, the newest in the folder.
+        """
         self._folder = folder
         self._files: dict[str, FileEntry] = {}
+        self._entries = {entry.name: entry for entry in base.segments}
         self._check_place = check_place
+        self._version = after + 1
         self.base = base
         self.segments = segments
 
@@ -37,8 +49,10 @@ class Writer:
         """Write a segment, and return it mapped from disk, so that its memory is free."""
         self._check_place()
         with storage_errors(self._folder):
-            self._files |= write_segment(self._folder, segment)
-        return map_segment(self._folder, _entry(segment, tombstones=None))
+            entry, files = write_segment(self._folder, segment)
+        self._files |= files
+        self._entries[entry.name] = entry
+        return map_segment(self._folder, entry)
 
     def commit(self, segments: Iterable[Segment], tuned: Mapping[str, str] | None = None) -> Manifest:
         """Commit a version of segments, each either in the base version or returned by `keep`; durable on return."""
@@ -67,16 +81,16 @@ class Writer:
 
     def _manifest(self, segments: list[Segment], tuned: Mapping[str, str] | None) -> Manifest:
         """Write which rows are removed, and return the manifest of the next version."""
-        base, version = self.base, self.base.version + 1
-        before = {segment.name: (segment, entry) for segment, entry in zip(self.segments, base.segments, strict=True)}
+        base, version = self.base, self._version
+        before = {segment.name: segment for segment in self.segments}
         entries = []
         for segment in segments:
-            old, old_entry = before.get(segment.name, (None, None))
-            tombstones = None if old_entry is None else old_entry.tombstones
+            old, entry = before.get(segment.name), self._entries[segment.name]
+            tombstones = entry.tombstones
             if segment.is_live is not None and (old is None or old.is_live is not segment.is_live):
                 tombstones = tombstones_file(segment.name, version)
                 self._files[tombstones] = write_tombstones(self._folder / tombstones, segment.is_live)
-            entries.append(_entry(segment, tombstones))
+            entries.append(dataclasses.replace(entry, tombstones=tombstones))
         files = base.files | self._files
         needed = (*SIMILARITY_FILES, *(file for entry in entries for file in entry.files))
         return Manifest(
@@ -87,7 +101,7 @@ class Writer:
             fingerprint=base.fingerprint,
             models=base.models,
             precision=base.precision,
-            num_items=sum(len(segment.live_rows) for segment in segments),
+            num_items=sum(segment.num_live for segment in segments),
             segments=tuple(entries),
             files={name: files[name] for name in needed},
             tuned=dict(base.tuned if tuned is None else tuned),
@@ -121,9 +135,3 @@ def _may_be_current(folder: Path, version: int) -> bool:
         return current_version(folder) == version
     except IndexFolderError:
         return True
-
-
-def _entry(segment: Segment, tombstones: str | None) -> SegmentEntry:
-    metadata = segment.metadata
-    has_keys = metadata is not None and metadata.has_keys
-    return SegmentEntry(segment.name, len(segment), segment.longest, tombstones, metadata is not None, has_keys)

@@ -9,7 +9,7 @@ from railsearch.index.strategies.brute_force import BruteForce
 from railsearch.index.strategies.by_average import Average
 from railsearch.index.strategies.by_component import Combined, PerComponent
 from railsearch.index.strategies.by_weights import Weighted
-from railsearch.index.strategies.contract import Found, Strategy
+from railsearch.index.strategies.contract import FloorStrategy, Found, Strategy
 from railsearch.index.strategies.two_pass import TwoPass
 
 __all__ = [
@@ -17,6 +17,7 @@ __all__ = [
     "Average",
     "BruteForce",
     "Combined",
+    "FloorStrategy",
     "Found",
     "PerComponent",
     "Strategy",

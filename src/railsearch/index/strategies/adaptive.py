@@ -38,8 +38,21 @@ class Adaptive:
         if self.max_scored is not None:
             check_count(self.max_scored, name="max_scored")
 
-    def find_rows(self, corpus: Corpus, query_parts: QueryParts, k: int, row_filter: RowFilter | None) -> Found:
-        """Find the k best rows of each query."""
+    def memory_needed(self, corpus: Corpus, num_queries: int, k: int) -> int:
+        """Return the least bytes of a search: the bounds of all items, and the pieces that they are joined from."""
+        num_copies = 1 if len(corpus.segments) == 1 else 2
+        return num_copies * num_queries * len(corpus) * corpus.like.element_size()
+
+    def find_rows(
+        self,
+        corpus: Corpus,
+        query_parts: QueryParts,
+        k: int,
+        row_filter: RowFilter | None,
+        *,
+        floor: Tensor | None = None,
+    ) -> Found:
+        """Find the k best rows of each query; with a floor (B,), rows below it may be missing."""
         budget = len(corpus) if self.max_scored is None else self.max_scored
         if budget < k:
             raise InvalidInputError(f"k is {k} but max_scored is {budget}; ask for max_scored >= {k}.")
@@ -52,12 +65,26 @@ class Adaptive:
         ceiling = start.skip(bounds).ceiling.clone()  # (B,)
         active = torch.arange(num_queries, device=bounds.device)  # (A,) queries that are not done
         width, spent = max(2 * k, 64), 0
+        lowest, below = torch.full_like(ceiling, -torch.inf), start.ceiling  # (B,)
+        if floor is not None:
+            is_below = bounds < start.thresholds(floor, max_gap=self.max_gap)[:, None]  # (B, M) never scored
+            skipped = start.skip(bounds.masked_fill(~is_below, -torch.inf))
+            lowest, below = floor, (skipped.at_most(floor) if self.max_gap == 0 else skipped).ceiling  # (B,)
+            bounds.masked_fill_(is_below, -torch.inf)
+            ceiling = start.skip(bounds).ceiling.clone()  # (B,)
+            active = (ceiling > -torch.inf).nonzero().flatten()  # (A,)
         seen = rows[:, :0]  # (B, spent) rows that were scored in order
         while len(active):
             if self.max_scored is None and start.is_certifiable and spent > SHARE_IN_ORDER * num_items:
                 so_far = Found(rows[active], scores[active], start.ceiling[active], num_scored[active])
                 rest = RowFilter.nothing(device=rows.device) if row_filter is None else row_filter.of_some(active)
-                done = scan_rest(start.of_queries(active), so_far, rest.plus(seen[active]), max_gap=self.max_gap)
+                done = scan_rest(
+                    start.of_queries(active),
+                    so_far,
+                    rest.plus(seen[active]),
+                    max_gap=self.max_gap,
+                    floor=lowest[active],
+                )
                 rows[active], scores[active], num_scored[active] = done.rows, done.scores, done.num_scored
                 ceiling[active] = done.ceiling
                 break
@@ -77,9 +104,10 @@ class Adaptive:
             spent += width
             if spent >= min(budget, num_items):
                 break
-            active = active[certificate.is_open(scores[active, -1], max_gap=self.max_gap)]
+            reached = torch.maximum(scores[active, -1], lowest[active])  # (A,)
+            active = active[certificate.is_open(reached, max_gap=self.max_gap)]
             width *= 2
-        return Found(rows, scores, ceiling, num_scored)
+        return Found(rows, scores, torch.maximum(ceiling, below), num_scored)
 
 
 def _bounds_by_id(certificate: Certificate, row_filter: RowFilter | None) -> Tensor:

@@ -27,6 +27,10 @@ class Average:
     def __post_init__(self) -> None:
         check_count(self.n, name="n")
 
+    def memory_needed(self, corpus: Corpus, num_queries: int, k: int) -> int:
+        """Return the least bytes of a search: the lists of all segments, and tables that are not built yet."""
+        return num_queries * corpus.list_bytes(self.n) + corpus.engine_bytes()
+
     def find_rows(self, corpus: Corpus, query_parts: QueryParts, k: int, row_filter: RowFilter | None) -> Found:
         """Find the k best rows of each query."""
         if self.n < k:

@@ -27,6 +27,10 @@ class PerComponent:
     def __post_init__(self) -> None:
         check_count(self.n, name="n")
 
+    def memory_needed(self, corpus: Corpus, num_queries: int, k: int) -> int:
+        """Return the least bytes of a search."""
+        return _memory_needed(corpus, num_queries, self.n)
+
     def find_rows(self, corpus: Corpus, query_parts: QueryParts, k: int, row_filter: RowFilter | None) -> Found:
         """Find the k best rows of each query."""
         return _find(corpus, query_parts, k, row_filter, per_component=self.n, by_average=0)
@@ -47,9 +51,22 @@ class Combined:
         check_count(self.per_component, name="per_component")
         check_count(self.by_average, name="by_average")
 
+    def memory_needed(self, corpus: Corpus, num_queries: int, k: int) -> int:
+        """Return the least bytes of a search."""
+        return _memory_needed(corpus, num_queries, self.per_component) + corpus.engine_bytes()
+
     def find_rows(self, corpus: Corpus, query_parts: QueryParts, k: int, row_filter: RowFilter | None) -> Found:
         """Find the k best rows of each query."""
         return _find(corpus, query_parts, k, row_filter, per_component=self.per_component, by_average=self.by_average)
+
+
+def _memory_needed(corpus: Corpus, num_queries: int, per_component: int) -> int:
+    """Return the bytes of the lists of all segments, one for each component pair; nothing if all items are scored."""
+    num_pairs = corpus.similarity.num_query_components * corpus.similarity.num_item_components
+    if per_component * num_pairs >= len(corpus.ids):
+        return 0
+    tables = 0 if corpus.engine.sees_every_row else corpus.engine_bytes(by_component=True)
+    return num_queries * num_pairs * corpus.list_bytes(per_component) + tables
 
 
 def _find(

@@ -2,6 +2,9 @@
 
 from dataclasses import dataclass
 
+import torch
+from torch import Tensor
+
 from railsearch.index.certificate import Certificate
 from railsearch.index.corpus import Corpus
 from railsearch.index.first_stage import best_by_average, reaches
@@ -24,11 +27,38 @@ class TwoPass:
     pay off, because most items have to be scored, it costs little more than brute force.
     """
 
-    def find_rows(self, corpus: Corpus, query_parts: QueryParts, k: int, row_filter: RowFilter | None) -> Found:
-        """Find the k best rows of each query."""
+    def memory_needed(self, corpus: Corpus, num_queries: int, k: int) -> int:
+        """Return the least bytes of a search: tables that are not built yet, and which items an engine has found."""
+        if not corpus.similarity.is_certifiable:
+            return 0
+        needed = corpus.engine_bytes()
+        if corpus.engine.is_exact and corpus.engine.supports_threshold:
+            num_copies = 1 if len(corpus.segments) == 1 else 2
+            needed += corpus.engine_bytes(by_component=True) + num_copies * num_queries * len(corpus)
+        return needed
+
+    def find_rows(
+        self,
+        corpus: Corpus,
+        query_parts: QueryParts,
+        k: int,
+        row_filter: RowFilter | None,
+        *,
+        floor: Tensor | None = None,
+    ) -> Found:
+        """Find the k best rows of each query; with a floor (B,), rows below it may be missing."""
         certificate = Certificate.start(corpus, query_parts)
         if not certificate.is_certifiable:
             return BruteForce().find_rows(corpus, query_parts, k, row_filter)
+        is_by_engine = corpus.engine.is_exact and corpus.engine.supports_threshold
+        if floor is not None:
+            nothing = certificate.slack.new_full((len(query_parts), k), -torch.inf)  # (B, K)
+            rows = torch.zeros_like(nothing, dtype=torch.int64)  # (B, K)
+            first_pass = Found(rows, nothing, certificate.ceiling, rows[:, 0])
+            rest = RowFilter.nothing(device=rows.device) if row_filter is None else row_filter
+            if is_by_engine:
+                return _second_pass_by_engine(certificate, first_pass, rest, row_filter, floor)
+            return scan_rest(certificate, first_pass, rest, floor=floor)
         num_seeds = max(2 * k, 128)
         if corpus.engine.max_n is not None:
             num_seeds = min(num_seeds, corpus.engine.max_n)
@@ -38,22 +68,22 @@ class TwoPass:
         scores, rows = keep_ascending(corpus, seed_scores, candidates, k)  # (B, K)
         first_pass = Found(rows, scores, certificate.ceiling, is_real.sum(dim=1))
         rest = (RowFilter.nothing(device=seeds.device) if row_filter is None else row_filter).plus(seeds)
-        if corpus.engine.is_exact and corpus.engine.supports_threshold:
-            return _second_pass_by_engine(certificate, first_pass, rest, row_filter)
+        if is_by_engine:
+            return _second_pass_by_engine(certificate, first_pass, rest, row_filter, scores[:, -1])
         return scan_rest(certificate, first_pass, rest)
 
 
 def _second_pass_by_engine(
-    certificate: Certificate, first_pass: Found, rest: RowFilter, row_filter: RowFilter | None
+    certificate: Certificate, first_pass: Found, rest: RowFilter, row_filter: RowFilter | None, floor: Tensor
 ) -> Found:
-    """Ask the engine for every item that reaches the k-th score of the first pass, and score those."""
+    """Ask the engine for every item that reaches the floor (B,), the k-th score of a first pass, and score those."""
     corpus, query_parts = certificate.corpus, certificate.query_parts
     scores, rows = first_pass.scores, first_pass.rows  # (B, K)
-    is_candidate = reaches(corpus, query_parts, certificate.thresholds(scores[:, -1]), rest)  # (B, N)
+    is_candidate = reaches(corpus, query_parts, certificate.thresholds(floor), rest)  # (B, N)
     candidates, is_real = pack(is_candidate)  # (B, C)
     if candidates.shape[1] > COMPLETE_SHARE * len(corpus):
         return BruteForce().find_rows(corpus, query_parts, scores.shape[1], row_filter)
-    certificate = certificate.skip_below(scores[:, -1])
+    certificate = certificate.skip_below(floor)
     new_scores = score_rows(corpus, query_parts, candidates, is_real)  # (B, C)
     scores, rows = merge(corpus, scores, rows, new_scores, candidates)  # (B, K)
     return Found(rows, scores, certificate.ceiling, first_pass.num_scored + is_real.sum(dim=1))

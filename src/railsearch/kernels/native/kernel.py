@@ -279,9 +279,9 @@ def _pieces(items: ItemRows, candidates: Tensor) -> tuple[Sequence[ItemParts], T
     """Return the parts that candidates (B, C) are rows of, in place if they can be read there."""
     if isinstance(items, ItemParts):
         return [items], candidates
-    pieces: Sequence[ItemParts] | None = getattr(items, "pieces", None)  # faster than isinstance with a Protocol
-    if pieces is not None:
-        return pieces, candidates
+    pieces_of = getattr(items, "pieces_of", None)  # faster than isinstance with a Protocol
+    if pieces_of is not None:
+        return pieces_of(candidates), candidates
     gathered = items[candidates]  # components (B, C, Px, d)
     gate = None if gathered.gate is None else gathered.gate.flatten(0, 1)  # (B * C, P)
     rows = torch.arange(candidates.numel()).view(candidates.shape)  # (B, C)

@@ -131,8 +131,10 @@ function welcome() {
 // ---- why
 
 async function explain(signal) {
+  const { why } = state;
   const query = queryOf(state, index, known);
-  const found = await api.explain(index.name, { ...query, item_ids: state.why.map(itemId), fields: "all", ids: "string" }, signal);
+  const found = await api.explain(index.name, { ...query, item_ids: why.map(itemId), fields: "all", ids: "string" }, signal);
+  if (why !== state.why) return; // meanwhile the reader chose other results, closed the panel, or searched again
   const place = (each) => answer.results[0].hits.findIndex((hit) => String(hit.id) === String(each.id));
   explanations = found.explanations.sort((a, b) => place(a) - place(b));
   drawWhy();
@@ -162,9 +164,9 @@ async function toggleWhy(id) {
   if (!why.length) return closeWhy();
   try {
     await explain();
-    if (isNew && why.length === 1) byId("why-title").focus();
+    if (isNew && why.length === 1 && why === state.why) byId("why-title").focus();
   } catch (error) {
-    report(error);
+    if (why === state.why) report(error);
   }
   return undefined;
 }

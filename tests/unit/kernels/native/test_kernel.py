@@ -11,6 +11,7 @@ from railsearch.errors import InvalidInputError
 from railsearch.kernels import (
     Kernel,
     KernelName,
+    RowFilter,
     TorchKernel,
     choose_kernel,
     choose_scan,
@@ -186,6 +187,20 @@ def test_candidates_of_items_without_pieces_are_gathered() -> None:
     rows = torch.tensor([[8, 0, 3], [1, 1, 2]])
     own = NativeKernel(mixture).score_candidates(queries, Rows(), rows)
     assert torch.equal(bits(own), bits(NativeKernel(mixture).score_candidates(queries, Pieces([items]), rows)))
+
+
+def test_rows_that_wait_for_a_full_panel_still_win_ties() -> None:
+    """Rows of a sparse panel are scored after the rows of later, dense ones."""
+    mixture = make_mixture(3, 2, 9, 5, ["query", "pair"], seed=0)
+    queries, items = make_parts(mixture, 2, 1, dtype=torch.float32, seed=0)
+    gate = None if items.gate is None else items.gate.expand(2000, -1).clone()
+    same = ItemParts(items.components.expand(2000, -1, -1).clone(), gate)
+    is_allowed = torch.ones(2000, dtype=torch.bool)
+    is_allowed[3:64] = False
+    found = NativeKernel(mixture).top_k_above(
+        queries, same, 5, torch.full((2,), -100.0), RowFilter.from_lists([], device=CPU, is_allowed=is_allowed)
+    )
+    assert found.rows.tolist() == [[0, 1, 2, 64, 65]] * 2
 
 
 def test_denormal_numbers_are_kept() -> None:

@@ -44,7 +44,16 @@ public:
         return threads_[static_cast<size_t>(slot)]->thresholds.data() + list;
     }
 
-    // Take one score of a list.
+    // Take one score of a list. A late row comes after greater ones, so that it may win a tie with the k-th score.
+    void take_late(int64_t list, float score, int64_t row, int slot) {
+        Own& own = *threads_[static_cast<size_t>(slot)];
+        Best& best = own.best[static_cast<size_t>(list)];
+        if (!(score >= best.threshold())) return;
+        best.add(score + 0.0f, static_cast<uint32_t>(row));
+        own.thresholds[static_cast<size_t>(list)] = best.threshold();
+    }
+
+    // Take one score of a list, of a row that is greater than those before it.
     void take_one(int64_t list, float score, int64_t row, int slot) {
         Own& own = *threads_[static_cast<size_t>(slot)];
         Best& best = own.best[static_cast<size_t>(list)];

@@ -160,7 +160,7 @@ private:
         Waiting& own = waiting_[static_cast<size_t>(query)];
         if (own.count == 0) return;
         mix(query, own.gate, own.products);
-        for (int i = 0; i < own.count; ++i) best_.take_one(query, scores_[i], own.rows[i], slot_);
+        for (int i = 0; i < own.count; ++i) best_.take_late(query, scores_[i], own.rows[i], slot_);
         own.count = 0;
     }
 

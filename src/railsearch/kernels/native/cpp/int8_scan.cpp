@@ -15,11 +15,11 @@ namespace railsearch {
 namespace {
 
 constexpr int64_t VECTORS_PER_BLOCK = 64;
-constexpr int64_t ROWS_PER_RESULT = 16;   // with fewer rows for each result, full precision is as fast
-constexpr int64_t LEAST_KNOWN = 4096;     // scores that a thread computes before it asks whether int8 pays
-constexpr int64_t PAIRS_PER_KNOWN = 16;   // computing more than one score in so many is slower than all of them
+constexpr int64_t ROWS_PER_RESULT = 16;   // below this, full precision is as fast
+constexpr int64_t LEAST_KNOWN = 4096;     // exact scores of a thread before it decides whether int8 pays
+constexpr int64_t PAIRS_PER_KNOWN = 16;   // if more than 1 in 16 pairs needs its exact score, int8 does not pay
 constexpr int64_t PANELS_PER_SAMPLE = 64;
-constexpr int64_t LEAST_GUESSED = 64;     // for fewer results, the first rows give a threshold as soon
+constexpr int64_t LEAST_GUESSED = 64;     // with fewer results, the first rows give a threshold just as soon
 
 // What one thread knows of every vector.
 struct OwnSurvivors {
@@ -35,7 +35,7 @@ struct OwnSurvivors {
     std::vector<float> thresholds;
     std::vector<float> levels;  // thresholds times the rates of the vectors
     int64_t num_known = 0, num_pairs = 0;
-    bool is_plain = false;  // so many scores had to be computed that int8 does not pay
+    bool is_plain = false;  // true once int8 has turned out not to pay
 };
 
 // The scan of those of a batch of vectors whose numbers are in `chosen`.
