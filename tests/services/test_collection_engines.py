@@ -39,6 +39,8 @@ class Place:
     make: Callable[..., Keeper]
     engine_text: str
     secret: str
+    careful: dict[str, object]
+    """Settings with which a search of few items misses none."""
 
 
 @pytest.fixture(params=["milvus", "postgres"])
@@ -46,15 +48,15 @@ def place(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> Pl
     server: Server = request.getfixturevalue(request.param)
     if request.param == "milvus":
         monkeypatch.setenv("MILVUS_TOKEN", server.token)
-        text = f"Milvus({server.address}, {{}}, token_env=MILVUS_TOKEN, effort=2000)"
+        text = f"Milvus({server.address}, {{}}, token_env=MILVUS_TOKEN, kind=flat)"
         secret = server.token.split(":")[1]
 
         def make_milvus(name: str, **settings: object) -> Keeper:
             return Milvus(server.address, name, token_env="MILVUS_TOKEN", **settings)  # type: ignore[arg-type]
 
-        return Place(server, make_milvus, text, secret)
+        return Place(server, make_milvus, text, secret, {"kind": "flat"})
     monkeypatch.setenv("RAILSEARCH_POSTGRES", f"{server.address} password={server.token}")
-    return Place(server, Postgres, "Postgres({}, effort=1000)", server.token)
+    return Place(server, Postgres, "Postgres({}, effort=1000)", server.token, {"effort": 1000})
 
 
 @pytest.fixture
@@ -118,7 +120,7 @@ def test_a_flat_index_of_milvus_finds_what_a_scan_finds(
 
 
 def test_a_collection_follows_its_index(place: Place, folder: Path, generator: torch.Generator) -> None:
-    engine = place.make("followed", effort=1000)
+    engine = place.make("followed", **place.careful)
     plain = Index.open(folder)
     with pytest.raises(EngineError, match=r"'followed' .* does not exist; bring it up to date"):
         Index.open(folder, engine=engine)
@@ -222,7 +224,7 @@ def test_the_command_line_syncs_and_searches(
     search = ["search", str(folder), "--queries", str(tmp_path / "queries.npy"), "-k", "3", "--strategy", "Average(50)"]
     assert "bring it up to date with `railsearch engine sync`" in run(*search, "--engine", text, code=2)
     if isinstance(place.make("commanded"), Milvus):
-        flags = ["--engine", "milvus", "--uri", place.server.address, "--token-env", "MILVUS_TOKEN"]
+        flags = ["--engine", "milvus(kind=flat)", "--uri", place.server.address, "--token-env", "MILVUS_TOKEN"]
     else:
         flags = ["--engine", "postgres"]
     done = json.loads(run("engine", "sync", str(folder), *flags, "--collection", "commanded", "--json"))
