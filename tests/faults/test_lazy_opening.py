@@ -50,6 +50,16 @@ def folder(original: Path, tmp_path: Path) -> Path:
     return Path(shutil.copytree(original, tmp_path / "index"))
 
 
+@pytest.mark.parametrize("verify", ["full", "lazy"])
+def test_an_index_without_items_can_be_opened(tmp_path: Path, verify: str) -> None:
+    with Index.build(make_similarity("mixture"), torch.ones(1, 6), path=tmp_path / "index") as built:
+        built.remove([0])
+        built.compact()
+    assert Index.check(tmp_path / "index").is_intact
+    with Index.open(tmp_path / "index", verify=verify) as index:
+        assert len(index) == 0
+
+
 def current_manifest(folder: Path) -> Path:
     return sorted((folder / "manifests").iterdir())[-1]
 

@@ -52,7 +52,7 @@ def test_flags_that_do_not_fit(tmp_path: Path) -> None:
         (("recommend", "model", "--history", "1", "--output", tmp_path), "--output is for .* add --all-users"),
         (
             ("index", "build", "new", "--model", "model", "--items", "a.npy", "--ray"),
-            "--ray and --parts encode",
+            "--ray needs --passages or --shards",
         ),
     ]
     for arguments, message in wrong:

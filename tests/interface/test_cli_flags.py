@@ -25,6 +25,7 @@ COLUMNS = ["user", "item", "timestamp"]
 ONLY_IN_PYTHON = {
     "epochs=0",  # fit_similarity
     "partial='allow",  # ShardedIndex.search
+    "workers='ray",  # ShardedIndex.open
     "user_table_hashing=True",  # fit_similarity
     "_share=0",  # split_questions
     "num_item_components=1",  # widen

@@ -9,6 +9,7 @@ import pytest
 
 from railsearch import DotProduct, RailsearchError, save_similarity
 from tests.support.commands import run, run_main
+from tests.support.native import needs_native
 
 
 @pytest.fixture
@@ -25,6 +26,7 @@ def folder(tmp_path: Path) -> Path:
     return tmp_path
 
 
+@needs_native
 def test_shards_answer_as_the_index_does(folder: Path) -> None:
     described = json.loads(run("index", "shard", folder / "index", "--shards", 3, folder / "shards", "--json"))
     assert (described["items"], len(described["shards"]), described["ids"]) == (40, 3, "strings")

@@ -24,7 +24,7 @@ REPORTS = sorted((ROOT / "benchmarks").rglob("*.md"))
 BLOCKS = [block for page in PAGES for block in blocks_of(page)]
 PYTHON = [block for block in BLOCKS if block.language == "python"]
 SHELL = [block for block in BLOCKS if block.language is None]
-PROGRAMS = {".ci/run", "curl", "make", "pip", "python", "railsearch", "tar", "torchrun"}
+PROGRAMS = {".ci/run", "curl", "make", "pip", "python", "railsearch", "ray", "tar", "torchrun"}
 Command = TyperCommand | TyperGroup
 WITHOUT_COMMENT = re.compile(r"\S {2,}(?!#)\S")
 

@@ -12,7 +12,7 @@ from railsearch import Adaptive, Average, BruteForce, Combined, Index, PerCompon
 from railsearch.distributed import ShardedIndex, shard_index
 from railsearch.index import Strategy
 from railsearch.index.strategies import FloorStrategy
-from railsearch.kernels import native
+from tests.support.native import needs_native
 from tests.support.search_worlds import EXACT
 from tests.support.split_worlds import KINDS, make_split_world, numbered, same_bits
 from tests.support.trials import trials
@@ -22,7 +22,7 @@ NUM_ITEMS = 120
 K = 20
 
 
-@pytest.mark.skipif(not native.is_available(), reason="torch does not promise the same bits in every batch")
+@needs_native
 @settings(max_examples=trials(2, 40), deadline=None)
 @given(
     kind=st.sampled_from(KINDS),
@@ -75,6 +75,7 @@ def test_a_split_index_answers_like_one_index(
         split.close()
 
 
+@needs_native
 @pytest.mark.parametrize("strategy", [TwoPass(), Adaptive()], ids=str)
 def test_a_floor_hides_nothing_that_reaches_it(strategy: FloorStrategy) -> None:
     """Equal scores at the floor are found too: which of them are returned depends on ids of other shards."""

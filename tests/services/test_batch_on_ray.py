@@ -4,15 +4,27 @@ import json
 from collections.abc import Iterator
 from pathlib import Path
 
+import numpy as np
+import polars as pl
 import pytest
 
-from railsearch import Index
+from railsearch import Index, MixtureOfLogits, save_similarity
 from railsearch.data import write_prepared
+from railsearch.distributed import ShardedIndex
 from railsearch.distributed.batch import RayRunner, build_passages_index, recommend_all, search_file
 from railsearch.distributed.batch.running import run_job
 from railsearch.errors import ClusterError, InvalidInputError
 from railsearch.recommender import Recommender
-from tests.support.batch_worlds import FragileJob, contents, make_index, make_queries, read_parts
+from tests.support.batch_worlds import (
+    DIM,
+    NUM_ITEMS,
+    FragileJob,
+    contents,
+    make_index,
+    make_items,
+    make_queries,
+    read_parts,
+)
 from tests.support.commands import run
 from tests.support.tiny_text import PAIRS, make_base, make_retriever
 from tests.support.training_worlds import random_walks, small_recipe
@@ -85,13 +97,33 @@ def test_passages_are_encoded(tmp_path: Path) -> None:
     assert Index.check(tmp_path / "index").is_intact
 
 
+def test_shards_are_built_in_parallel(tmp_path: Path) -> None:
+    similarity = MixtureOfLogits(query_dim=DIM, item_dim=DIM, num_query_components=2, seed=0)
+    save_similarity(similarity, tmp_path / "model")
+    items = pl.DataFrame({"id": [f"item-{row}" for row in range(NUM_ITEMS)], "embedding": make_items()})
+    items.write_parquet(tmp_path / "items.parquet", row_group_size=16)
+    command = ("index", "build", "--model", tmp_path / "model", "--items", tmp_path / "items.parquet")
+    run(*command, tmp_path / "index")
+    printed = json.loads(run(*command, tmp_path / "shards", "--shards", 3, "--ray", "--json"))
+    assert printed["items"] == NUM_ITEMS
+    queries = np.random.default_rng(2).normal(size=(5, DIM)).astype(np.float32)
+    found = ShardedIndex.open(tmp_path / "shards").search(queries, 7)
+    assert found.keys == Index.open(tmp_path / "index").search(queries, 7).keys
+    assert bool(found.is_exact.all())
+
+
 def test_a_worker_that_dies_is_replaced(notes: Path, tmp_path: Path) -> None:
     job = FragileJob(notes, num_failures=2)
     report = run_job(job, tmp_path / "out", runner=RayRunner(), show_progress=False)
     assert report.num_computed == 6
     assert len(list(notes.glob("failed-*"))) == 2
     assert read_parts(tmp_path / "out")["part"].to_list() == list(range(6))
-    assert len(list(notes.glob("opened-*"))) <= 5  # once in each process: two, and one for each that died, and a spare
+
+
+def test_a_process_opens_a_job_once(notes: Path, tmp_path: Path) -> None:
+    run_job(FragileJob(notes, num_failures=0, num_parts=30), tmp_path / "out", runner=RayRunner(), show_progress=False)
+    assert len(read_parts(tmp_path / "out")) == 30
+    assert len(list(notes.glob("opened-*"))) < 10  # two processes, unless Ray replaces some
 
 
 def test_a_job_is_given_up_and_continued(notes: Path, tmp_path: Path) -> None:

@@ -2,6 +2,7 @@
 
 import os
 import signal
+import uuid
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -39,12 +40,16 @@ class StoppingRunner:
         raise InterruptedJobError
 
 
+def make_items() -> np.ndarray:
+    """Return the embeddings of random items."""
+    return np.random.default_rng(0).normal(size=(NUM_ITEMS, DIM)).astype(np.float32)
+
+
 def make_index(folder: Path, *, has_keys: bool = False) -> Path:
     """Build an index of random items with the column year."""
-    rng = np.random.default_rng(0)
     Index.build(
         MixtureOfLogits(query_dim=DIM, item_dim=DIM, num_query_components=2, seed=0),
-        rng.normal(size=(NUM_ITEMS, DIM)).astype(np.float32),
+        make_items(),
         [f"item-{row}" for row in range(NUM_ITEMS)] if has_keys else None,
         path=folder / "index",
         metadata=pl.DataFrame({"year": 1980 + np.arange(NUM_ITEMS) % 40}),
@@ -87,7 +92,7 @@ class FragileJob:
         return {"notes": str(self.notes)}
 
     def open(self) -> Callable[[int], pl.DataFrame]:
-        (self.notes / f"opened-{os.getpid()}").touch()
+        (self.notes / f"opened-{uuid.uuid4().hex}").touch()
 
         def compute(part: int) -> pl.DataFrame:
             num_before = len(list(self.notes.glob("failed-*")))

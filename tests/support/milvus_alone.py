@@ -23,8 +23,13 @@ def raise_loopback() -> None:
         fcntl.ioctl(any_socket, SIOCSIFFLAGS, struct.pack("16sH14s", b"lo", IFF_UP, b""))
 
 
-def relay(listener: socket.socket, connect: Callable[[], socket.socket]) -> None:
-    """Give each connection that the listener accepts one of its own elsewhere, until the listener is shut down."""
+def relay(
+    listener: socket.socket, connect: Callable[[], socket.socket], opened: list[socket.socket] | None = None
+) -> None:
+    """Give each connection that the listener accepts one of its own elsewhere, until the listener is shut down.
+
+    The connections that are accepted are added to `opened`.
+    """
     while True:
         try:
             outer, _ = listener.accept()
@@ -35,6 +40,8 @@ def relay(listener: socket.socket, connect: Callable[[], socket.socket]) -> None
         except OSError:
             outer.close()
             continue
+        if opened is not None:
+            opened.append(outer)
         threading.Thread(target=join, args=(outer, inner), daemon=True).start()
 
 

@@ -1,4 +1,7 @@
-"""Real servers for the tests of engines: Milvus and PostgreSQL with pgvector, from PyPI, on loopback."""
+"""Real servers for the tests of engines: Milvus and PostgreSQL with pgvector, from PyPI, on loopback.
+
+A test is skipped if a server is not installed or may not run here. One that may run but does not start is a failure.
+"""
 
 import contextlib
 import os
@@ -10,7 +13,7 @@ import sys
 import tempfile
 import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from importlib.util import find_spec
 from pathlib import Path
@@ -21,7 +24,6 @@ from tests.support import milvus_alone
 
 ADVICE = "`make services` installs the servers"
 START_SECONDS = 120.0
-DEFAULT_TOKEN = "root:Milvus"  # noqa: S105  (of every new Milvus)
 IS_ROOT = os.geteuid() == 0
 
 
@@ -32,10 +34,13 @@ class Server:
     address: str
     token: str
     process: subprocess.Popen[str]
+    port: int
 
-    def stop(self) -> None:
-        """End the server, as if its machine went away."""
-        _end(self.process)
+    @contextlib.contextmanager
+    def until_it_goes_away(self) -> Iterator[str]:
+        """Yield another address of the server, which refuses all connections after the block, and cuts those in use."""
+        with _relayed(lambda: socket.create_connection(("127.0.0.1", self.port))) as port:
+            yield self.address.replace(str(self.port), str(port))
 
 
 @contextlib.contextmanager
@@ -51,15 +56,16 @@ def running_milvus() -> Iterator[Server]:
         door = folder / "door"
         with (folder / "log").open("w") as log:
             process = subprocess.Popen(
-                [*alone, sys.executable, milvus_alone.__file__, str(folder / "data"), str(door)],
+                [*alone, sys.executable, "-P", milvus_alone.__file__, str(folder / "data"), str(door)],
                 stdout=subprocess.PIPE, stderr=log, text=True,
             )  # fmt: skip
         try:
             assert process.stdout is not None
             if process.stdout.readline().strip() != "ready":
-                pytest.skip(f"Milvus does not start: {(folder / 'log').read_text()[-1000:]}")
-            with _relayed(door) as port:
-                yield Server(f"http://127.0.0.1:{port}", DEFAULT_TOKEN, process)
+                pytest.fail(f"Milvus does not start: {(folder / 'log').read_text()[-1000:]}")
+            with _relayed(lambda: _connect_to(door)) as port:
+                address = f"http://127.0.0.1:{port}"
+                yield Server(address, _new_token(address), process, port)
         finally:
             _end(process)
             assert process.stdout is not None
@@ -93,7 +99,7 @@ def running_postgres() -> Iterator[Server]:
         except PermissionError as error:
             pytest.skip(f"PostgreSQL does not start: {user} may not run its programs ({error})")
         if made.returncode:
-            pytest.skip(f"PostgreSQL does not start: {made.stderr[-1000:]}")
+            pytest.fail(f"PostgreSQL does not start: {made.stderr[-1000:]}")
         port = _free_port()
         run = [programs / "postgres", "-D", folder / "data", "-h", "127.0.0.1", "-p", str(port), "-k", ""]
         with (folder / "log").open("w") as log:
@@ -103,7 +109,7 @@ def running_postgres() -> Iterator[Server]:
             )  # fmt: skip
         try:
             _wait_for(port, process, folder / "log")
-            yield Server(f"host=127.0.0.1 port={port} user=railsearch dbname=postgres", token, process)
+            yield Server(f"host=127.0.0.1 port={port} user=railsearch dbname=postgres", token, process, port)
         finally:
             _end(process)
 
@@ -119,26 +125,41 @@ def _folder(name: str) -> Iterator[Path]:
 
 
 @contextlib.contextmanager
-def _relayed(door: Path) -> Iterator[int]:
-    """Yield a port of loopback whose connections go to a Unix socket."""
-
-    def connect() -> socket.socket:
-        inner = socket.socket(socket.AF_UNIX)
-        try:
-            inner.connect(str(door))
-        except OSError:
-            inner.close()
-            raise
-        return inner
-
+def _relayed(connect: Callable[[], socket.socket]) -> Iterator[int]:
+    """Yield a port of loopback whose connections go elsewhere as long as the block lasts."""
+    opened: list[socket.socket] = []
     with socket.create_server(("127.0.0.1", 0)) as listener:
-        thread = threading.Thread(target=milvus_alone.relay, args=(listener, connect), daemon=True)
+        thread = threading.Thread(target=milvus_alone.relay, args=(listener, connect, opened), daemon=True)
         thread.start()
         try:
             yield int(listener.getsockname()[1])
         finally:
             listener.shutdown(socket.SHUT_RDWR)
             thread.join(10)
+            for connection in opened:
+                with contextlib.suppress(OSError):
+                    connection.shutdown(socket.SHUT_RDWR)
+
+
+def _connect_to(door: Path) -> socket.socket:
+    inner = socket.socket(socket.AF_UNIX)
+    try:
+        inner.connect(str(door))
+    except OSError:
+        inner.close()
+        raise
+    return inner
+
+
+def _new_token(address: str) -> str:
+    """Replace the password that every new Milvus has, and return the token."""
+    from pymilvus import MilvusClient
+
+    password = os.urandom(16).hex()
+    client = MilvusClient(uri=address, token="root:Milvus", timeout=30)  # noqa: S106
+    client.update_password("root", "Milvus", password)
+    client.close()
+    return f"root:{password}"
 
 
 def _end(process: subprocess.Popen[str]) -> None:
@@ -163,4 +184,4 @@ def _wait_for(port: int, process: subprocess.Popen[str], log: Path) -> None:
         with contextlib.suppress(OSError), socket.create_connection(("127.0.0.1", port), timeout=1):
             return
         time.sleep(0.05)
-    pytest.skip(f"PostgreSQL does not start: {log.read_text()[-1000:]}")
+    pytest.fail(f"PostgreSQL does not start: {log.read_text()[-1000:]}")

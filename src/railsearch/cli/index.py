@@ -10,7 +10,6 @@ import numpy.typing as npt
 import typer
 
 from railsearch.cli.index_build import build, check_own_ids
-from railsearch.cli.opening import is_split, open_index
 from railsearch.cli.options import (
     EmbeddingColumn,
     EngineText,
@@ -27,6 +26,7 @@ from railsearch.cli.shard import shard
 from railsearch.cli.summary import report
 from railsearch.cli.terminal import make_console, print_json, visible
 from railsearch.data import read_ids, read_items, read_passage_texts, read_queries
+from railsearch.distributed.opening import is_split, open_index
 from railsearch.distributed.verification import verify_shards
 from railsearch.foundation.errors import InvalidInputError
 from railsearch.index import Index

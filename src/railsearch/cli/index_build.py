@@ -6,7 +6,7 @@ from typing import Annotated
 
 import typer
 
-from railsearch.cli.batch import describe_encoding
+from railsearch.cli.batch import encode_in_parts
 from railsearch.cli.options import (
     EmbeddingColumn,
     EngineText,
@@ -25,7 +25,6 @@ from railsearch.cli.options import (
 from railsearch.cli.shard import build_split
 from railsearch.cli.summary import report
 from railsearch.data import read_items, read_passage_texts
-from railsearch.distributed.batch import build_passages_index
 from railsearch.encoders import Side
 from railsearch.foundation.errors import InvalidInputError
 from railsearch.index import Index, Precision, ScanPrecision
@@ -65,7 +64,12 @@ def build(
     ray_address: RayAddress = None,
     shards: Annotated[
         int | None,
-        typer.Option("--shards", help="Write a split index of this many shards.", min=1, show_default=False),
+        typer.Option(
+            "--shards",
+            help="Write a split index of this many shards; with --ray, they are built in parallel.",
+            min=1,
+            show_default=False,
+        ),
     ] = None,
     as_json: Json = False,
 ) -> None:
@@ -86,22 +90,23 @@ def build(
 
     Example: railsearch index build movies.index --model runs/ml-1m/hstu-mol/model
 
-    Example: railsearch index build shards/ --model my-model --items movies.parquet --shards 8
+    Example: railsearch index build shards/ --model my-model --items movies.parquet --shards 8 --ray
     """
     chosen = chosen_engine(engine)
     if items is not None and passages is not None:
         raise InvalidInputError("give either --items with embeddings or --passages with texts, not both.")
     runner = chosen_runner(on_ray=on_ray, address=ray_address)
     in_parts = runner is not None or parts is not None
-    if in_parts and passages is None:
-        raise InvalidInputError("--ray and --parts encode passages; add --passages, or omit them.")
+    if in_parts and passages is None and (shards is None or parts is not None):
+        raise InvalidInputError("--parts needs --passages, and --ray needs --passages or --shards; add one or omit it.")
     loaded = load(model)
     if shards is not None:
         if chosen is not None:
             raise InvalidInputError("give either --engine or --shards; every shard builds its tables when it searches.")
         split = build_split(
             index, loaded, shards, items=items, ids=ids, metadata=metadata, id_column=id_column,
-            embedding_column=embedding_column, precision=precision, scan=scan,
+            embedding_column=embedding_column, precision=precision, scan=scan, runner=runner,
+            show_progress=False if as_json else None,
         )  # fmt: skip
         report(split, as_json)
         return
@@ -119,19 +124,11 @@ def build(
         if not isinstance(loaded, TextRetriever):
             raise InvalidInputError(f"--passages needs a text retriever but {model} holds a {type(loaded).__name__}.")
         if in_parts:
-            built, encoded = build_passages_index(
-                model,
-                passages,
-                index,
-                parts=parts,
-                precision=precision,
-                scan=scan,
-                runner=runner,
+            built, encoding = encode_in_parts(
+                index, model, passages, parts=parts, precision=precision, scan=scan, engine=chosen, runner=runner,
                 show_progress=False if as_json else None,
-            )
-            if chosen is not None:
-                Index.open(index, engine=chosen).prepare_engine()
-            report(built, as_json, {"encoding": describe_encoding(encoded)})
+            )  # fmt: skip
+            report(built, as_json, {"encoding": encoding})
             return
         retriever = loaded
         texts = read_passage_texts(passages)

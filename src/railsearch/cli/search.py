@@ -12,7 +12,6 @@ from rich.console import Console
 from torch import Tensor
 
 from railsearch.cli.batch import check_no_batch, print_report
-from railsearch.cli.opening import open_index
 from railsearch.cli.options import (
     EmbeddingColumn,
     EngineText,
@@ -32,6 +31,7 @@ from railsearch.cli.terminal import make_console, make_frame_table, print_json, 
 from railsearch.data import read_queries
 from railsearch.distributed.batch import search_file
 from railsearch.distributed.batch.job import ROWS_PER_PART
+from railsearch.distributed.opening import open_index
 from railsearch.foundation.errors import InvalidInputError
 from railsearch.foundation.json_values import rows_as_json
 from railsearch.foundation.results import NO_ITEM, Explanation, SearchResult

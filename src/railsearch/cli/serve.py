@@ -20,7 +20,8 @@ SWITCH_SECONDS = 0.0005
 
 def serve(
     indexes: Annotated[
-        list[Path], typer.Argument(help="Index folders; each is served by its name.", show_default=False)
+        list[Path],
+        typer.Argument(help="Index folders, whole or split; each is served by its name.", show_default=False),
     ],
     *,
     model: Annotated[
@@ -58,6 +59,17 @@ def serve(
             show_default=False,
         ),
     ] = None,
+    ray: Annotated[
+        bool, typer.Option("--ray", help="Hold the shards of split indexes in actors of a Ray cluster.")
+    ] = False,
+    address: Annotated[
+        str | None,
+        typer.Option(
+            help="HOST:PORT of the head of the Ray cluster, or auto; by default RAY_ADDRESS, or a new one here.",
+            show_default=False,
+        ),
+    ] = None,
+    replicas: Annotated[int, typer.Option(help="Copies of each shard on the Ray cluster.", min=1)] = 1,
     engine: EngineText = None,
     threads: Annotated[
         int | None, typer.Option(help="Threads of a search; by default one for each core.", min=1, show_default=False)
@@ -105,6 +117,8 @@ def serve(
 
     Example: railsearch serve items.index --model runs/ml-1m/hstu-mol/model --data data/ml-1m
 
+    Example: railsearch serve shards/ --ray --address 10.0.0.7:6379 --replicas 2
+
     Example: railsearch serve a.index b.index --host 0.0.0.0 --api-key-file keys.toml --writable
     """
     try:
@@ -113,6 +127,7 @@ def serve(
         from railsearch.server.encoding import read_models  # noqa: PLC0415
         from railsearch.server.limits import Limits  # noqa: PLC0415
         from railsearch.server.service import ServerSettings, Service  # noqa: PLC0415
+        from railsearch.server.split_index import ShardSettings  # noqa: PLC0415
     except ModuleNotFoundError as error:
         raise missing_extra(error.name or "fastapi", "serve") from error
     keys = read_keys(api_key_file)
@@ -121,6 +136,8 @@ def serve(
             f"--host is {host}, which other machines can reach, but there are no keys; give --api-key-file, or listen "
             "at 127.0.0.1."
         )
+    if not ray and (address is not None or replicas > 1):
+        raise InvalidInputError(f"--address and --replicas ({replicas}) need --ray; add --ray, or omit them.")
     if threads is not None:
         torch.set_num_threads(threads)
     sys.setswitchinterval(SWITCH_SECONDS)
@@ -146,6 +163,7 @@ def serve(
             ),
             models=read_models(model or [], data),
             engine=chosen_engine(engine),
+            shards=ShardSettings(uses_ray=ray, replicas=replicas, address=address),
         )
         _set_up_logging(access_log=access_log)
         shown = f"[{host}]" if ":" in host else host

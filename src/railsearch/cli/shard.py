@@ -10,6 +10,7 @@ from railsearch.cli.options import IndexFolder, Json
 from railsearch.cli.summary import report
 from railsearch.data import read_items
 from railsearch.distributed import ShardedIndex, build_shards, shard_index
+from railsearch.distributed.batch import LocalRunner, Runner, build_with
 from railsearch.foundation.errors import InvalidInputError
 from railsearch.index import Precision, ScanPrecision
 from railsearch.similarity import Similarity
@@ -52,6 +53,8 @@ def build_split(
     embedding_column: str,
     precision: Precision,
     scan: ScanPrecision,
+    runner: Runner | None,
+    show_progress: bool | None,
 ) -> ShardedIndex:
     """Build shards from files of embeddings, which are read once for each shard."""
     if items is None or not isinstance(loaded, Similarity):
@@ -59,13 +62,16 @@ def build_split(
             "--shards needs --items and the model of a similarity; build one index from texts or a recommender, and "
             "split it with `railsearch index shard`."
         )
+    items, ids, metadata = (None if path is None else path.resolve() for path in (items, ids, metadata))
+    assert items is not None
     stream = functools.partial(
         read_items, items, ids=ids, metadata=metadata, id_column=id_column, embedding_column=embedding_column
     )
     files = [path for path in (items, ids, metadata) if path is not None]
     name = "; ".join([*(_state(path) for path in files), id_column, embedding_column])
+    run = build_with(runner or LocalRunner(), files=files, show_progress=show_progress)
     return ShardedIndex.open(
-        build_shards(loaded, stream, target, num_shards, precision=precision, scan=scan, name=name)
+        build_shards(loaded, stream, target, num_shards, precision=precision, scan=scan, name=name, run=run)
     )
 
 

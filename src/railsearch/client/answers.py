@@ -81,6 +81,8 @@ class ServedResult:
     strategy: str = ""
     expected_recall: ExpectedRecall | None = None
     """Measured recall of the strategy, if it was tuned; never a proof."""
+    coverage: float = 1.0
+    """The share of all items that were searched: below 1 if a shard of a split index did not answer."""
     queue_milliseconds: float = 0.0
     search_milliseconds: float = 0.0
 
@@ -148,7 +150,12 @@ class ServedResult:
         parts = (self.ids, self.scores, self.ceiling, self.num_scored)
         ids, scores, ceiling, num_scored = (torch.from_numpy(np.array(part)) for part in parts)
         return SearchResult(
-            ids=ids, scores=scores, ceiling=ceiling, num_scored=num_scored, expected_recall=self.expected_recall
+            ids=ids,
+            scores=scores,
+            ceiling=ceiling,
+            num_scored=num_scored,
+            expected_recall=self.expected_recall,
+            coverage=self.coverage,
         )
 
     def __iter__(self) -> Iterator[Floats | Integers]:

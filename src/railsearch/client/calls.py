@@ -97,6 +97,7 @@ def search(
     exclude: Sequence[ItemIds | None] | None = None,
     filter_viewed: bool = True,
     pad: bool = False,
+    partial: Literal["refuse", "allow"] = "refuse",
     fields: Sequence[str] | Literal["all"] | None = None,
     explain: int = 0,
     timeout: float | None = None,
@@ -117,6 +118,7 @@ def search(
         exclude: one list of ids for each query that it must not find.
         filter_viewed: exclude the items of a history; only for histories and users.
         pad: if filters leave fewer than k items, fill up with id -1; by default, this is an error.
+        partial: "allow" answers from the other shards if a shard of a split index does not answer; see `coverage`.
         fields: names of metadata columns to return with each item, or "all".
         explain: explain that many of the best items of each query.
         timeout: seconds that the call may take, retries included; that of the client if omitted.
@@ -127,6 +129,7 @@ def search(
         "strategy": _strategy_text(strategy),
         "filter_viewed": None if kind in {"embeddings", "texts"} else bool(filter_viewed),
         "pad": bool(pad),
+        **({} if partial == "refuse" else {"partial": str(partial)}),
         "fields": fields if fields is None or isinstance(fields, str) else [str(name) for name in fields],
         "explain": as_whole(explain, name="explain"),
     }

@@ -49,6 +49,7 @@ def result(reply: Reply, url: str) -> ServedResult:
         fingerprint=str(about.get("fingerprint")),
         strategy=str(answer.get("strategy")),
         expected_recall=_expected_recall(answer.get("expected_recall")),
+        coverage=_number(answer, "coverage") if "coverage" in answer else 1.0,
         queue_milliseconds=_number(spent, "queue"),
         search_milliseconds=_number(spent, "search"),
     )

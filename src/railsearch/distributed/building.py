@@ -126,7 +126,7 @@ def build_shards(
     scan: ScanPrecision | str = ScanPrecision.FULL,
     source: Mapping[str, str] | None = None,
     name: str | None = None,
-    run: Callable[[Iterable[Callable[[], None]]], None] = run_jobs,
+    run: Callable[[Iterable[ShardBuild]], None] = run_jobs,
 ) -> Path:
     """Build a split index from a stream that is read once for each shard; return its folder.
 
@@ -142,7 +142,8 @@ def build_shards(
         source: as in `Index.build`.
         name: a name for the content of the stream, such as a file with its size and time. If a build is killed, a
             build with the same name keeps the shards that are complete; without a name it starts again.
-        run: runs the jobs, one for each shard; by default one after the other.
+        run: runs the builds, one for each shard; by default one after the other. `build_with(RayRunner())` of
+            `railsearch.distributed.batch` runs them on Ray.
     """
     check_similarity(similarity)
     fingerprint(similarity)  # raises if it cannot be saved

@@ -99,6 +99,8 @@ class Layout:
             )
         for number in range(self.num_shards):
             path = folder / shard_name(number)
+            if path.is_symlink():
+                raise IndexFolderError(f"{path} is a symbolic link, which is not followed; put the shard itself there.")
             manifest = read_manifest(path, None if versions is None else versions[number])
             if manifest.fingerprint != self.fingerprint:
                 raise FingerprintError(

@@ -1,5 +1,6 @@
 """A snapshot of a split index that is open: the version of every shard, and what their manifests state."""
 
+from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -23,28 +24,39 @@ class OpenSnapshot:
     @classmethod
     def read(cls, folder: Path, layout: Layout, number: int | None = None) -> "OpenSnapshot":
         """Read a snapshot, the newest if none is named, and check that its shards are there; opens none of them."""
-        if number is None:
-            snapshot = Snapshot.current(folder, split=layout.split, num_shards=layout.num_shards)
-        else:
-            wanted = check_count(number, name="version")
-            snapshot = Snapshot.read(folder, wanted, split=layout.split, num_shards=layout.num_shards)
-        layout.check_shards(folder, snapshot.versions)
-        numbered = enumerate(snapshot.versions)
-        return cls(snapshot, tuple(read_manifest(folder / shard_name(shard), version) for shard, version in numbered))
+        return cls._newest(folder, layout, number, lambda found: None)
 
     @classmethod
     def open(cls, folder: Path, layout: Layout, workers: Workers, number: int | None = None) -> "OpenSnapshot":
         """Let the workers open a snapshot; a shard that stays away is left to searches."""
+
+        def open_shards(found: OpenSnapshot) -> None:
+            versions = enumerate(found.snapshot.versions)
+            workers.ask([Call(shard, "open", {"version": version}) for shard, version in versions])
+
+        return cls._newest(folder, layout, number, open_shards)
+
+    @classmethod
+    def _newest(
+        cls, folder: Path, layout: Layout, number: int | None, use: Callable[["OpenSnapshot"], None]
+    ) -> "OpenSnapshot":
+        """Read a snapshot and use it; start again if a writer has moved on before somebody had its versions open."""
+        wanted = None if number is None else check_count(number, name="version")
+        split, num_shards = layout.split, layout.num_shards
         for _ in range(100):
-            found = None
+            if wanted is None:
+                snapshot = Snapshot.current(folder, split=split, num_shards=num_shards)
+            else:
+                snapshot = Snapshot.read(folder, wanted, split=split, num_shards=num_shards)
             try:
-                found = cls.read(folder, layout, number)
-                versions = enumerate(found.snapshot.versions)
-                workers.ask([Call(shard, "open", {"version": version}) for shard, version in versions])
+                layout.check_shards(folder, snapshot.versions)
+                versions = enumerate(snapshot.versions)
+                manifests = [read_manifest(folder / shard_name(shard), version) for shard, version in versions]
+                found = cls(snapshot, tuple(manifests))
+                use(found)
             except IndexFolderError:
-                # A writer may have moved on, and cleanup has removed versions that nobody had open yet.
-                newest = Snapshot.current(folder, split=layout.split, num_shards=layout.num_shards)
-                if number is not None or found is None or newest == found.snapshot:
+                newest = Snapshot.current(folder, split=split, num_shards=num_shards)
+                if wanted is not None or newest == snapshot:
                     raise
             else:
                 return found

@@ -10,7 +10,7 @@ from railsearch.index import Adaptive, Average, Strategy, TwoPass
 
 SEEDS_OF_TWO_PASS = 128
 SEEDS_OF_ADAPTIVE = 64
-GROWTH = 8
+GROWTH = 4
 """The items of a round, as a multiple of those of the round before."""
 SHARE_IN_ORDER = 1 / 32
 """As in `Adaptive`: the share of items that are scored in order."""
@@ -36,7 +36,7 @@ def early_rounds(strategy: Strategy, k: int, num_shards: int, num_items: int) ->
     >>> list(early_rounds(TwoPass(), k=100, num_shards=8, num_items=10**6))
     [Round(strategy=Average(n=25), n=25, max_gap=None)]
     >>> [each.n for each in early_rounds(Adaptive(), k=10, num_shards=8, num_items=10**6)]
-    [8, 64, 512, 2048]
+    [8, 32, 128, 512, 2048]
     """
     if num_shards == 1:
         return

@@ -18,7 +18,7 @@ from railsearch.index import Allow, Engine, Exclude, Index, Strategy, searching
 from railsearch.index.building import check_parts
 from railsearch.index.corpus import Corpus
 from railsearch.index.filters import make_filter
-from railsearch.index.serving import open_version
+from railsearch.index.serving import find_text, open_version
 from railsearch.kernels import NO_ROW, RowFilter, plain_arithmetic
 from railsearch.similarity import QueryParts
 
@@ -101,6 +101,12 @@ class Shard:
         assert frame is not None
         known = [name for name in frame.columns if name in set(names)]
         return frame.select(known or frame.columns)[corpus.rows.cpu().numpy()]
+
+    def find_text(self, version: int, text: str, limit: int, column: str | None) -> "tuple[Tensor, DataFrame]":
+        """Return the integer ids (n,) and the table of the first items that contain a text; see `serving.find_text`."""
+        index = self._at(version)
+        found = find_text(index, text, limit=limit, column=column)
+        return index.find(found["id"].to_list()), found
 
     def explain(self, version: int, query: ArrayLike, item_id: int | str, user_id: int | None) -> Explanation:
         """Return the component scores and gate weights behind the score of an item that is here."""
@@ -192,21 +198,25 @@ class Shard:
     def _change(self, version: int, kept: int, change: Callable[[Index], None]) -> ShardState:
         """Change a version while it and the kept one are open: cleanup removes no open version."""
         base, pinned = self._at(version), self._at(kept)
-        with open_version(base, version, is_base=True) as index:
-            change(index)
-            state = _state(index)
+        index = open_version(base, version, is_base=True)
+        change(index)
         del base, pinned
-        return state
+        with self._opening:
+            self._keep(index.version, index)
+        return _state(index)
 
     def _at(self, version: int) -> Index:
         """Return a version; versions that were asked for last stay open, and share the segments that they have."""
         with self._opening:
             if version not in self._opened:
-                self._opened[version] = self._open(version)
-                while len(self._opened) > OPEN_VERSIONS:
-                    self._opened.popitem(last=False)  # a search that is under way keeps its version until it is done
+                self._keep(version, self._open(version))
             self._opened.move_to_end(version)
             return self._opened[version]
+
+    def _keep(self, version: int, index: Index) -> None:
+        self._opened[version] = index
+        while len(self._opened) > OPEN_VERSIONS:
+            self._opened.popitem(last=False)  # a search that is under way keeps its version until it is done
 
     def _open(self, version: int) -> Index:
         if self._opened:

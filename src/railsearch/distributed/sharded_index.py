@@ -9,13 +9,13 @@ from typing import NoReturn, Self
 import torch
 from torch import Tensor
 
-from railsearch.distributed.layout import SIMILARITY, Layout, shard_name
+from railsearch.distributed.layout import SIMILARITY, Layout
 from railsearch.distributed.locating import Located, check_ids, locate
 from railsearch.distributed.opened import OpenSnapshot
 from railsearch.distributed.query_side import QuerySide
 from railsearch.distributed.searching import Partial, ShardedSearch, answers_of, ids_of_shards
-from railsearch.distributed.starting import WorkersName, start_workers
-from railsearch.distributed.workers import Call, ShardPlace, Workers
+from railsearch.distributed.starting import WorkersName, shard_places, start_workers
+from railsearch.distributed.workers import Call, Workers
 from railsearch.distributed.writing import ShardedWriter, changing, put_items, remove_items
 from railsearch.folders import load_similarity
 from railsearch.foundation.errors import IndexFolderError, InvalidInputError
@@ -61,8 +61,10 @@ class ShardedIndex:
         self.workers = workers
         """The processes that hold the shards."""
         self._opened = opened
-        self._query_side = query_side
-        self._engine = engine
+        self.query_side = query_side
+        """The similarity that searches, for other modules of this package."""
+        self.engine = engine
+        """The engine of the first stage."""
         self._is_pinned = is_pinned
         self._writing = threading.Lock()
 
@@ -87,8 +89,8 @@ class ShardedIndex:
         Args:
             path: a folder that `shard_index` or `build_shards` wrote.
             version: the number of an older snapshot that is still kept; the newest if omitted.
-            workers: "local" for this process, "ray" for actors of Ray, or workers of your own; by default "ray" if there
-                is an address or more than one replica, otherwise "local".
+            workers: "local" for this process, "ray" for actors of Ray, or workers of your own; by default "ray" with an
+                address or several replicas, otherwise "local".
             replicas: copies of each shard on Ray.
             address: HOST:PORT of the head of a Ray cluster, or "auto"; by default that of RAY_ADDRESS, or a new one.
             engine: as in `Index.open`, for every shard.
@@ -120,6 +122,11 @@ class ShardedIndex:
     def similarity(self) -> Similarity:
         """A copy of the similarity; changes to it do not reach the index."""
         return load_similarity(self.path / SIMILARITY, expected_fingerprint=self.layout.fingerprint)
+
+    @property
+    def opened(self) -> OpenSnapshot:
+        """The snapshot that is open, for other modules of this package."""
+        return self._opened
 
     @property
     def fingerprint(self) -> str:
@@ -155,7 +162,7 @@ class ShardedIndex:
         return self._opened.snapshot.count
 
     def __repr__(self) -> str:
-        kind = type(self._query_side.similarity).__name__
+        kind = type(self.query_side.similarity).__name__
         where = f"version {self.version} of {self.path}"
         return f"ShardedIndex({len(self):,} items in {self.num_shards} shards, {kind}, {where})"
 
@@ -205,13 +212,13 @@ class ShardedIndex:
         opened = self._opened  # a refresh during this search does not change what it sees
         check_enough(k, opened.snapshot.count)
         if strategy is None:
-            strategy = opened.tuned_strategy(k, self._engine) or BruteForce()
+            strategy = opened.tuned_strategy(k, self.engine) or BruteForce()
         check_strategy(strategy)
-        parts = self._query_side.parts(queries, user_ids)
+        parts = self.query_side.parts(queries, user_ids)
         return ShardedSearch(
             workers=self.workers,
             snapshot=opened.snapshot,
-            is_certifiable=self._query_side.similarity.is_certifiable,
+            is_certifiable=self.query_side.similarity.is_certifiable,
             has_metadata=opened.has_metadata,
             has_keys=self.has_keys,
         ).run(parts, k, strategy, exclude=exclude, allow=allow, pad=pad, partial=chosen)
@@ -286,8 +293,8 @@ class ShardedIndex:
             "path": str(self.path),
             **self._opened.describe(),
             "by": "id" if self.layout.by is None else self.layout.by,
-            "engine": self._engine.key,
-            "similarity": type(self._query_side.similarity).__name__,
+            "engine": self.engine.key,
+            "similarity": type(self.query_side.similarity).__name__,
             "ids": "strings" if self.has_keys else "integers",
         }
 
@@ -318,7 +325,7 @@ class ShardedIndex:
         with self._changing("upsert" if replaces else "add") as writer:
             put_items(
                 writer,
-                self._query_side.similarity,
+                self.query_side.similarity,
                 items,
                 ids,
                 metadata,
@@ -333,13 +340,3 @@ class ShardedIndex:
         with self._writing, changing(self.path, self.workers, self.layout, purpose, pinned=pinned) as writer:
             yield writer
         self.refresh()
-
-
-def shard_places(
-    folder: Path, layout: Layout, *, engine: Engine | None = None, kernel: str | None = None, verify: str = "full"
-) -> list[ShardPlace]:
-    """Return where every shard is, for the workers that open them."""
-    return [
-        ShardPlace(number, folder / shard_name(number), birth, engine, kernel, verify)
-        for number, birth in enumerate(layout.births)
-    ]

@@ -2,10 +2,13 @@
 
 from collections.abc import Sequence
 from enum import StrEnum
+from pathlib import Path
 
+from railsearch.distributed.layout import Layout, shard_name
 from railsearch.distributed.workers import LocalWorkers, ShardPlace, Workers
 from railsearch.foundation.errors import InvalidInputError
 from railsearch.foundation.inputs import as_choice, check_count
+from railsearch.index import Engine
 
 
 class WorkersName(StrEnum):
@@ -32,7 +35,17 @@ def start_workers(
         workers = LocalWorkers(places)
     if needs_ray:
         raise InvalidInputError(
-            f"replicas is {replicas} and address is {address!r:.80} but workers is not 'ray'; omit replicas and address, "
-            "or pass workers='ray'."
+            f"replicas is {replicas} and address is {address!r:.80} but workers is not 'ray'; omit both, or pass "
+            "workers='ray'."
         )
     return workers
+
+
+def shard_places(
+    folder: Path, layout: Layout, *, engine: Engine | None = None, kernel: str | None = None, verify: str = "full"
+) -> list[ShardPlace]:
+    """Return where every shard is, for the workers that open them."""
+    return [
+        ShardPlace(number, folder / shard_name(number), birth, engine, kernel, verify)
+        for number, birth in enumerate(layout.births)
+    ]

@@ -10,7 +10,20 @@ from railsearch.foundation.errors import InvalidInputError
 from railsearch.index import Engine
 
 METHODS = frozenset(
-    {"columns", "compact", "describe", "explain", "find", "ids", "items", "open", "put", "remove", "search"}
+    {
+        "columns",
+        "compact",
+        "describe",
+        "explain",
+        "find",
+        "find_text",
+        "ids",
+        "items",
+        "open",
+        "put",
+        "remove",
+        "search",
+    }
 )
 """The methods of a shard that a call may name."""
 

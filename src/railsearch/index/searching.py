@@ -136,6 +136,32 @@ def tune_strategy(
     show_progress: bool | None,
 ) -> TuningReport:
     """Choose a strategy for a k, and store it with the contents; see `Index.tune`."""
+    version = contents.version
+    report = measure_strategies(
+        contents, sample_queries, k, target_recall, confidence, user_ids=user_ids, show_progress=show_progress
+    )
+    remember_choice(contents, report, version=version)
+    return report
+
+
+def remember_choice(contents: Contents, report: TuningReport, *, version: int) -> None:
+    """Store the strategy that was chosen, and the version on which it was measured."""
+    bound = None if report.is_exact else report.guaranteed_recall
+    measured = None if bound is None else ExpectedRecall(bound, report.confidence, version)
+    contents.remember(report.k, TunedStrategy(report.chosen, measured))
+
+
+def measure_strategies(
+    contents: Contents,
+    sample_queries: ArrayLike,
+    k: int,
+    target_recall: float,
+    confidence: float,
+    *,
+    user_ids: ArrayLike | None,
+    show_progress: bool | None,
+) -> TuningReport:
+    """Choose a strategy for a k, and store nothing."""
     k = check_count(k, name="k")
     corpus = contents.corpus
     queries = as_embeddings(sample_queries, name="sample_queries", shape=corpus.similarity.query_shape)
@@ -147,7 +173,7 @@ def tune_strategy(
 
     with use_kernel(corpus.wanted_kernel):
         parts = compute_query_parts(corpus.similarity, queries.to(corpus.like), users)
-    report = tune(
+    return tune(
         search_with,
         parts,
         k=k,
@@ -157,10 +183,6 @@ def tune_strategy(
         confidence=check_positive(confidence, name="confidence"),
         show_progress=show_progress,
     )
-    bound = None if report.is_exact else report.guaranteed_recall
-    measured = None if bound is None else ExpectedRecall(bound, report.confidence, contents.version)
-    contents.remember(k, TunedStrategy(report.chosen, measured))
-    return report
 
 
 def explain(corpus: Corpus, query: ArrayLike, item_id: int | str, *, user_id: int | None) -> Explanation:

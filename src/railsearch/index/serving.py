@@ -7,11 +7,12 @@ from torch import Tensor
 
 from railsearch.foundation.errors import InvalidInputError
 from railsearch.foundation.inputs import ArrayLike, check_count
+from railsearch.index import searching
 from railsearch.index.index import Index
 from railsearch.index.keys import NOT_FOUND
 from railsearch.index.metadata import KEY
-from railsearch.index.searching import stable_query_parts
 from railsearch.index.tuned import TunedStrategy
+from railsearch.index.tuning import TuningReport
 from railsearch.similarity import QueryParts
 
 if TYPE_CHECKING:
@@ -55,9 +56,29 @@ def tuned_strategy(index: Index, k: int) -> TunedStrategy | None:
     return index.contents.tuned_strategy(k)
 
 
+def measure_strategies(
+    index: Index,
+    sample_queries: ArrayLike,
+    k: int,
+    *,
+    target_recall: float,
+    confidence: float,
+    user_ids: ArrayLike | None = None,
+) -> TuningReport:
+    """Choose a strategy as `Index.tune` does, but change nothing: others may write meanwhile."""
+    return searching.measure_strategies(
+        index.contents, sample_queries, k, target_recall, confidence, user_ids=user_ids, show_progress=False
+    )
+
+
+def remember_choice(index: Index, report: TuningReport, *, version: int) -> None:
+    """Commit the strategy that was chosen on a version, for this k."""
+    searching.remember_choice(index.contents, report, version=version)
+
+
 def query_parts(index: Index, queries: ArrayLike, *, user_ids: ArrayLike | None = None) -> QueryParts:
     """Return the query side of queries, for `Index.search`; that of one query does not depend on the others."""
-    return stable_query_parts(index.contents, queries, user_ids)
+    return searching.stable_query_parts(index.contents, queries, user_ids)
 
 
 def tuned_strategies(index: Index) -> dict[str, TunedStrategy]:

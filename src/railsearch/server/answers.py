@@ -11,9 +11,9 @@ from torch import Tensor
 from railsearch.foundation.errors import InvalidInputError
 from railsearch.foundation.json_values import JsonValue, rows_as_json
 from railsearch.foundation.results import NO_ITEM, Explanation
-from railsearch.index import Index
 from railsearch.server.batching import Outcome
 from railsearch.server.queries import SearchBody
+from railsearch.server.searched import Searched
 from railsearch.server.tensors import write_result
 
 if TYPE_CHECKING:
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 Hit = dict[str, object]
 
 
-def describe_version(name: str, index: Index) -> dict[str, JsonValue]:
+def describe_version(name: str, index: Searched) -> dict[str, JsonValue]:
     """Return which version of which index answered."""
     return {"name": name, "version": index.version, "fingerprint": index.fingerprint}
 
@@ -127,11 +127,12 @@ def checked_columns(fields: list[str] | str | None, known: Sequence[str]) -> lis
     return list(dict.fromkeys(fields))
 
 
-def _common(name: str, index: Index, outcome: Outcome) -> dict[str, object]:
+def _common(name: str, index: Searched, outcome: Outcome) -> dict[str, object]:
     measured = outcome.expected_recall
     return {
         "index": describe_version(name, index),
         "strategy": outcome.strategy,
+        "coverage": outcome.result.coverage,
         "expected_recall": None if measured is None else asdict(measured),
         "milliseconds": {
             "queue": round(1000 * outcome.queue_seconds, 3),
@@ -165,7 +166,7 @@ def _stacked(outcome: Outcome, count: int) -> tuple[Tensor | None, Tensor | None
     """Return component scores and gate weights (B, E, Pq, Px), NaN where there is no hit; None if none are wanted."""
     if not count:
         return None, None
-    similarity = outcome.index.contents.corpus.similarity
+    similarity = outcome.index.similarity
     count = min(count, outcome.result.ids.shape[1])
     shape = (len(outcome.result.ids), count, similarity.num_query_components, similarity.num_item_components)
     scores, weights = torch.full(shape, math.nan), torch.full(shape, math.nan)

@@ -18,13 +18,12 @@ from torch import Tensor
 from railsearch.foundation.errors import RailsearchError
 from railsearch.foundation.recall import ExpectedRecall
 from railsearch.foundation.results import SearchResult
-from railsearch.index import BruteForce, Index, Strategy, format_strategy
-from railsearch.index.keys import to_integers
-from railsearch.index.serving import query_parts, tuned_strategy
+from railsearch.index import BruteForce, Strategy, format_strategy
 from railsearch.server.encoding import Encoded, encode
 from railsearch.server.limits import Limits
 from railsearch.server.metrics import Metrics
 from railsearch.server.problems import Problem, problem_of
+from railsearch.server.searched import Searched
 from railsearch.server.served_index import ServedIndex
 
 logger = logging.getLogger(__name__)
@@ -42,6 +41,7 @@ class Question:
     strategy: Strategy | None
     allow: str | tuple[int | str, ...] | None
     pad: bool
+    partial: str = "refuse"
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -49,7 +49,7 @@ class Outcome:
     """The answer to one request."""
 
     result: SearchResult
-    index: Index
+    index: Searched
     """The version that answered."""
     encoded: Encoded
     strategy: str
@@ -221,8 +221,8 @@ class SearchQueue:
         index = served.current  # one version answers the whole batch
         encoded = [encode(index, served.model, pending.kind, pending.values) for pending in batch]
         excluded = [_excluded(index, pending, own) for pending, own in zip(batch, encoded, strict=True)]
-        parts = query_parts(index, _joined(index, encoded), user_ids=_joined_users(encoded))
-        tuned = tuned_strategy(index, question.k)
+        parts = index.query_parts(_joined(index, encoded), _joined_users(encoded))
+        tuned = index.tuned_strategy(question.k)
         strategy = question.strategy or (BruteForce() if tuned is None else tuned.strategy)
         exclude = None
         if any(own is not None for own in excluded):
@@ -233,7 +233,7 @@ class SearchQueue:
             ]
         allow = list(question.allow) if isinstance(question.allow, tuple) else question.allow
         searching = time.monotonic()
-        result = index.search(parts, question.k, strategy, exclude, allow, pad=question.pad)
+        result = index.search(parts, question.k, strategy, exclude, allow, pad=question.pad, partial=question.partial)
         seconds = time.monotonic() - searching
         self._measure(batch, result, strategy, seconds, started)
         outcomes, first = [], 0
@@ -272,9 +272,8 @@ class SearchQueue:
                 metrics.gap.labels(name).observe(gap)
 
 
-def _joined(index: Index, encoded: list[Encoded]) -> Tensor:
-    like = index.contents.corpus.like
-    return torch.cat([own.queries.to(like) for own in encoded])  # (B, D) or (B, Pq, d)
+def _joined(index: Searched, encoded: list[Encoded]) -> Tensor:
+    return torch.cat([own.queries.to(index.like) for own in encoded])  # (B, D) or (B, Pq, d)
 
 
 def _joined_users(encoded: list[Encoded]) -> Tensor | None:
@@ -286,15 +285,14 @@ def _joined_users(encoded: list[Encoded]) -> Tensor | None:
     )  # (B,)
 
 
-def _excluded(index: Index, pending: Pending, encoded: Encoded) -> list[object] | None:
+def _excluded(index: Searched, pending: Pending, encoded: Encoded) -> list[object] | None:
     """Return the ids that each query of a request must not find; None if nothing is excluded."""
     if not pending.filter_viewed or encoded.viewed is None:
         return None if pending.exclude is None else list(pending.exclude)
     if pending.exclude is None:
         return list(encoded.viewed)
-    segments = index.contents.corpus.segments
     both = zip(encoded.viewed, pending.exclude, strict=True)
-    return [torch.cat([seen, to_integers(own or [], segments, name="exclude")]) for seen, own in both]
+    return [torch.cat([seen, index.to_integers(own or [], name="exclude")]) for seen, own in both]
 
 
 def _rows_of(result: SearchResult, rows: slice) -> SearchResult:
@@ -305,4 +303,5 @@ def _rows_of(result: SearchResult, rows: slice) -> SearchResult:
         num_scored=result.num_scored[rows],
         lookup=result.lookup,
         has_keys=result.has_keys,
+        coverage=result.coverage,
     )

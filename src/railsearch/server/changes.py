@@ -1,11 +1,11 @@
 """The routes that change an index: items, refresh, and jobs."""
 
-from railsearch.index import Index
 from railsearch.server.encoding import encode
 from railsearch.server.exchange import JSON, Answer, Request
 from railsearch.server.json_text import read_object
 from railsearch.server.problems import Problem
 from railsearch.server.queries import RemoveBody, TuneBody
+from railsearch.server.searched import Searched
 from railsearch.server.served_index import ServedIndex
 from railsearch.server.service import Service
 from railsearch.server.tables import ARROW_FILE, ARROW_STREAM, read_items
@@ -20,9 +20,7 @@ async def put_items(service: Service, request: Request, name: str, *, replaces: 
         items = read_items(
             request.body, media, index=served.current, model=served.model, limits=service.limits, replaces=replaces
         )
-        return _changed(
-            served.change(lambda index: (index.upsert if replaces else index.add)(items, show_progress=False))
-        )
+        return _changed(served.change(lambda index: index.put(items, replaces=replaces)))
 
     return await service.in_thread(work, changes=True)
 
@@ -74,22 +72,17 @@ async def tune(service: Service, request: Request, name: str) -> Answer:
     body, kind, values = await service.in_thread(read)
 
     def work() -> dict[str, object]:
-        report: dict[str, object] = {}
-
-        def measure(index: Index) -> None:
-            encoded = encode(index, served.model, kind, values)
-            report.update(
-                index.tune(
-                    encoded.queries,
-                    body.k,
-                    target_recall=body.target_recall,
-                    confidence=body.confidence,
-                    user_ids=encoded.user_ids,
-                    show_progress=False,
-                ).to_dict()
-            )
-
-        return {"version": served.change_beside(measure).version, **report}
+        index = served.current
+        encoded = encode(index, served.model, kind, values)
+        report = index.measure_strategies(
+            encoded.queries,
+            body.k,
+            target_recall=body.target_recall,
+            confidence=body.confidence,
+            user_ids=encoded.user_ids,
+        )
+        changed = served.change(lambda newest: newest.remember_choice(report, version=index.version))
+        return {"version": changed.version, **report.to_dict()}
 
     return _job(service.jobs.start("tune", name, work).to_dict())
 
@@ -101,7 +94,7 @@ def _writable(service: Service, name: str) -> ServedIndex:
     return served
 
 
-def _changed(index: Index) -> Answer:
+def _changed(index: Searched) -> Answer:
     return Answer.of({"version": index.version, "items": len(index)})
 
 

@@ -3,13 +3,13 @@
 import re
 from dataclasses import asdict
 
-from railsearch.index import Index
-from railsearch.index.serving import metadata_schema, tuned_strategies
 from railsearch.index.strategy_text import usages
 from railsearch.server.encoding import INPUTS
+from railsearch.server.searched import Searched
 from railsearch.server.served_index import ServedIndex
 from railsearch.server.service import ServerSettings
 
+FACTS = ("items", "removed", "shards", "segments", "bytes", "precision", "kernel", "engine")
 TUNED_FOR = re.compile(r"k = (?P<k>\d+), (?P<engine>.+)")
 
 
@@ -17,14 +17,13 @@ def describe_index(served: ServedIndex, settings: ServerSettings) -> dict[str, o
     """Return everything that a client must know of an index; no path of the machine is in it."""
     index, model = served.current, served.model
     facts = index.describe()
-    similarity = index.contents.corpus.similarity
+    similarity = index.similarity
     accepted = {"embeddings", *([] if model is None else model.encoders)}
     return {
         "name": served.name,
         "version": index.version,
         "fingerprint": index.fingerprint,
-        **{name: facts[name] for name in ("items", "removed", "segments", "bytes", "precision", "kernel")},
-        "engine": index.contents.corpus.engine.key,
+        **{name: facts[name] for name in FACTS},
         "similarity": {
             "kind": type(similarity).__name__,
             "num_query_components": similarity.num_query_components,
@@ -32,7 +31,7 @@ def describe_index(served: ServedIndex, settings: ServerSettings) -> dict[str, o
             "component_dim": similarity.component_dim,
         },
         "ids": facts["ids"],
-        "metadata": [{"name": name, "type": str(kind)} for name, kind in metadata_schema(index).items()],
+        "metadata": [{"name": name, "type": str(kind)} for name, kind in index.metadata_schema().items()],
         "tables": facts["tables"],
         "tuned": _tuned(index),
         "query_shape": list(similarity.query_shape),
@@ -46,9 +45,9 @@ def describe_index(served: ServedIndex, settings: ServerSettings) -> dict[str, o
     }
 
 
-def _tuned(index: Index) -> list[dict[str, object]]:
+def _tuned(index: Searched) -> list[dict[str, object]]:
     described = []
-    for name, chosen in tuned_strategies(index).items():
+    for name, chosen in index.tuned_strategies().items():
         found = TUNED_FOR.fullmatch(name)
         measured = chosen.expected_recall
         described.append(

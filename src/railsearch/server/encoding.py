@@ -11,11 +11,12 @@ from torch import Tensor
 from railsearch.data import read_prepared
 from railsearch.foundation.errors import InvalidInputError
 from railsearch.foundation.inputs import ArrayLike, as_embeddings
-from railsearch.index import Index, ModelSource
+from railsearch.index import ModelSource
 from railsearch.loading import load
 from railsearch.recommender import Recommender
 from railsearch.recommender import folder as recommender_folder
 from railsearch.recommender.serving import encode_requests
+from railsearch.server.searched import Searched
 from railsearch.text_retriever import TextRetriever
 from railsearch.text_retriever import folder as text_folder
 
@@ -68,10 +69,10 @@ def _read(path: Path, data: Path | None) -> QueryModel:
     )
 
 
-def encode(index: Index, model: QueryModel | None, kind: str, values: object) -> Encoded:
+def encode(index: Searched, model: QueryModel | None, kind: str, values: object) -> Encoded:
     """Return the queries of one request; raises InvalidInputError if they do not fit the index."""
     if kind == "embeddings":
-        shape = index.contents.corpus.similarity.query_shape
+        shape = index.similarity.query_shape
         return Encoded(as_embeddings(as_floats(values), name="embeddings", shape=shape))
     known = {} if model is None else model.encoders
     if kind not in known:

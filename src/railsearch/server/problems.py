@@ -13,6 +13,7 @@ from railsearch.errors import (
     InvalidInputError,
     NotEnoughItemsError,
     RailsearchError,
+    ShardLostError,
     StorageError,
 )
 from railsearch.server.json_text import MalformedError, write_json
@@ -48,6 +49,7 @@ TITLES = {
     "loading": (503, "Loading"),
     "deadline": (503, "Deadline passed"),
     "overloaded": (503, "Overloaded"),
+    "shard-lost": (503, "Shard lost"),
     "storage": (507, "Storage"),
 }
 
@@ -58,6 +60,7 @@ KINDS: dict[type[Exception], str] = {
     InvalidInputError: "invalid-input",
     FingerprintError: "fingerprint",
     StorageError: "storage",
+    ShardLostError: "shard-lost",
     IndexFolderError: "internal",
     EngineError: "internal",
     RailsearchError: "internal",
@@ -121,7 +124,8 @@ def problem_of(error: BaseException, names: dict[str, str] | None = None) -> Pro
         return Problem("limit-exceeded", detail, "InvalidInputError", (error.name, error.value))
     for kind, name in KINDS.items():
         if isinstance(error, kind):
-            return Problem(name, detail, None if kind is MalformedError else kind.__name__)
+            headers = {"Retry-After": "1"} if name == "shard-lost" else {}
+            return Problem(name, detail, None if kind is MalformedError else kind.__name__, headers=headers)
     return Problem("internal", "the server failed to answer; its log has the cause.")
 
 

@@ -85,6 +85,9 @@ class SearchBody(Inputs):
     ] = None
     filter_viewed: Annotated[bool, Field(description="Exclude the items of histories and users.")] = True
     pad: Annotated[bool, Field(description="Answer fewer than k hits if filters leave fewer.")] = False
+    partial: Annotated[
+        Literal["refuse", "allow"], Field(description="Answer from the other shards if a shard does not answer.")
+    ] = "refuse"
     fields: Annotated[Columns | Literal["all"] | None, Field(description="Metadata to return with each hit.")] = None
     explain: Annotated[int, Field(ge=0, description="Explain this many of the best hits of each query.")] = 0
     timeout_ms: Annotated[int, Field(ge=1, description="The longest wait in the queue.")] = 10_000

@@ -7,7 +7,6 @@ import time
 import railsearch
 from railsearch.foundation.errors import InvalidInputError
 from railsearch.index import parse_strategy
-from railsearch.index.serving import describe_items, find_text, metadata_schema
 from railsearch.server.answers import (
     answer_json,
     answer_tensors,
@@ -45,7 +44,7 @@ async def search(service: Service, request: Request, name: str) -> Answer:
         kind, values = body.chosen(service.limits)
         body.check(service.limits, len(values))
         if body.fields is not None:
-            checked_columns(body.fields, list(metadata_schema(served.current)))
+            checked_columns(body.fields, list(served.current.metadata_schema()))
         checked: object = encode(served.current, None, kind, values).queries if kind == "embeddings" else values
         return body, kind, checked, len(values)
 
@@ -56,6 +55,7 @@ async def search(service: Service, request: Request, name: str) -> Answer:
         strategy=None if body.strategy is None else parse_strategy(body.strategy),
         allow=tuple(body.allow) if isinstance(body.allow, list) else body.allow,
         pad=body.pad,
+        partial=body.partial,
     )
     outcome = await _wait_for(service, request, body, Pending(
         served=served,
@@ -125,8 +125,8 @@ async def explain(service: Service, request: Request, name: str) -> Answer:
         encoded = encode(index, served.model, kind, values)
         user = None if encoded.user_ids is None else int(encoded.user_ids[0])
         explained = [index.explain(encoded.queries[0], item, user_id=user) for item in body.item_ids]
-        columns = checked_columns(body.fields, list(metadata_schema(index)))
-        frame = describe_items(index, body.item_ids)
+        columns = checked_columns(body.fields, list(index.metadata_schema()))
+        frame = index.describe_items(body.item_ids)
         rows = item_json(frame, is_text=body.ids == "string", columns=columns)
         entries = [
             {**explanation_json(own), "id": row["id"], **({} if columns is None else {"fields": row["fields"]})}
@@ -170,7 +170,7 @@ async def show_item(service: Service, request: Request, name: str, item_id: str)
     def work() -> Answer:  # the first one reads all string ids, and the metadata
         if int(index.find([item])[0]) < 0:
             raise missing
-        (row,) = item_json(describe_items(index, [item]), is_text=is_text)
+        (row,) = item_json(index.describe_items([item]), is_text=is_text)
         return Answer.of({**row, "index": describe_version(name, index)})
 
     return await service.in_thread(work)
@@ -187,7 +187,7 @@ async def find_items(service: Service, request: Request, name: str) -> Answer:
     is_text = _wants_text(request)
 
     def work() -> Answer:
-        rows = item_json(find_text(index, text, limit=int(limit), column=column), is_text=is_text)
+        rows = item_json(index.find_text(text, limit=int(limit), column=column), is_text=is_text)
         return Answer.of({"items": rows, "index": describe_version(name, index)})
 
     return await service.in_thread(work)

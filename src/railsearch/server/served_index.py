@@ -7,13 +7,12 @@ from collections.abc import Callable
 from pathlib import Path
 
 from railsearch.foundation.errors import IndexFolderError, InvalidInputError
-from railsearch.foundation.safe_files import read_inside
-from railsearch.index import Engine, Index
-from railsearch.index.serving import is_same_version, reopen, warm_up
-from railsearch.index.storage.manifest import Manifest
-from railsearch.index.storage.places import current_version, manifest_file
+from railsearch.index import Engine
 from railsearch.server.encoding import QueryModel
 from railsearch.server.metrics import Metrics
+from railsearch.server.searched import Searched
+from railsearch.server.split_index import ShardSettings, SplitIndex, is_split
+from railsearch.server.whole_index import WholeIndex
 
 logger = logging.getLogger(__name__)
 NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,63}")
@@ -41,15 +40,22 @@ class ServedIndex:
     """
 
     def __init__(
-        self, path: Path, *, metrics: Metrics, model: QueryModel | None = None, engine: Engine | None = None
+        self,
+        path: Path,
+        *,
+        metrics: Metrics,
+        model: QueryModel | None = None,
+        engine: Engine | None = None,
+        shards: ShardSettings | None = None,
     ) -> None:
         self.path = path
         self.name = name_of(path)
         self.model = model
         self._engine = engine
+        self._shards = shards or ShardSettings()
         self._metrics = metrics
         self._changing = threading.Lock()
-        self._index: Index | None = None
+        self._index: Searched | None = None
 
     def open(self) -> None:
         """Open the newest version, and warm it up; refuse an index of another model."""
@@ -57,7 +63,7 @@ class ServedIndex:
             self._replace(self._opened())
 
     @property
-    def current(self) -> Index:
+    def current(self) -> Searched:
         """The version that is searched now."""
         assert self._index is not None
         return self._index
@@ -69,49 +75,54 @@ class ServedIndex:
         """
         with self._changing:
             try:
-                newest = reopen(self.current)
+                newest = self.current.newest()
             except IndexFolderError:  # another index is at this path, or there is none
                 newest = self._opened()
-            if is_same_version(newest, self.current):
+            if newest.is_same(self.current):
                 return False
             self._replace(newest)
             return True
 
     def is_behind(self) -> bool:
         """Return whether the folder has another version than the one that is served."""
-        index, version = self.current, current_version(self.path)
-        if version != index.version:
-            return True
-        name = manifest_file(version)  # another index at this path may have reached the same number
-        return Manifest.decode(read_inside(self.path, name), self.path / name) != index.contents.manifest
+        return self.current.is_behind()
 
-    def change(self, work: Callable[[Index], None]) -> Index:
+    def close(self) -> None:
+        """End the workers, if there are any."""
+        if self._index is not None:
+            self._index.close()
+
+    def change(self, work: Callable[[Searched], None]) -> Searched:
         """Change the newest version and serve the result; return it. Durable and searched once this returns."""
         with self._changing:
-            writer = reopen(self.current)
+            writer = self.current.newest()
             work(writer)
-            if not is_same_version(writer, self.current):
+            if not writer.is_same(self.current):
                 self._replace(writer)
             return writer
 
-    def change_beside(self, work: Callable[[Index], None]) -> Index:
-        """Do the same with long work: refreshes go on, and other changes too unless the work locks the folder."""
-        writer = reopen(self.current)
+    def change_beside(self, work: Callable[[Searched], None]) -> Searched:
+        """Do the same with long work: refreshes go on, but other changes are refused while it locks the folder."""
+        writer = self.current.newest()
         work(writer)
         with self._changing:
-            newest = reopen(writer)  # other changes may have followed
-            if not is_same_version(newest, self.current):
+            newest = writer.newest()  # other changes may have followed
+            if not newest.is_same(self.current):
                 self._replace(newest)
         return writer
 
-    def _opened(self) -> Index:
-        index = Index.open(self.path, engine=self._engine)
+    def _opened(self) -> Searched:
+        index: Searched
+        if is_split(self.path):
+            index = SplitIndex.open(self.path, settings=self._shards, engine=self._engine)
+        else:
+            index = WholeIndex.open(self.path, engine=self._engine)
         if self.model is not None:
-            self.model.source.check(index)
+            index.check_model(self.model.source)
         return index
 
-    def _replace(self, index: Index) -> None:
-        warm_up(index)
+    def _replace(self, index: Searched) -> None:
+        index.warm_up()
         self._index = index
         self._metrics.index_version.labels(self.name).set(index.version)
         self._metrics.index_items.labels(self.name).set(len(index))

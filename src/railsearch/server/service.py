@@ -23,6 +23,7 @@ from railsearch.server.limits import Limits
 from railsearch.server.metrics import Metrics
 from railsearch.server.problems import Problem
 from railsearch.server.served_index import ServedIndex
+from railsearch.server.split_index import ShardSettings
 
 Result = TypeVar("Result")
 logger = logging.getLogger(__name__)
@@ -61,6 +62,7 @@ class Service:
         settings: ServerSettings,
         models: Iterable[QueryModel] = (),
         engine: Engine | None = None,
+        shards: ShardSettings | None = None,
     ) -> None:
         self.settings = settings
         self.limits = settings.limits
@@ -72,7 +74,7 @@ class Service:
         self.indexes: dict[str, ServedIndex] = {}
         self._models = list(models)
         for path in paths:
-            served = ServedIndex(path.resolve(), metrics=self.metrics, engine=engine)
+            served = ServedIndex(path.resolve(), metrics=self.metrics, engine=engine, shards=shards)
             other = self.indexes.setdefault(served.name, served)
             if other is not served:
                 raise InvalidInputError(
@@ -108,7 +110,7 @@ class Service:
         for model in self._models:
             if id(model) not in used:
                 if len(self.indexes) == 1:
-                    model.source.check(next(iter(self.indexes.values())).current)
+                    next(iter(self.indexes.values())).current.check_model(model.source)
                 raise FingerprintError(
                     f"{model.kind} {model.source.fingerprint} has built none of the indexes; give the model that has."
                 )
@@ -131,6 +133,8 @@ class Service:
         self.queue.close()
         self._workers.shutdown(wait=True)
         self._writers.shutdown(wait=True)
+        for served in self.indexes.values():
+            served.close()
         self.jobs.wait(1.0)
 
     def index(self, name: str) -> ServedIndex:

@@ -8,13 +8,12 @@ import numpy as np
 from railsearch.foundation.errors import InvalidInputError
 from railsearch.foundation.json_values import rows_from_json
 from railsearch.foundation.results import ItemBatch, ItemBatches
-from railsearch.index import Index
-from railsearch.index.serving import metadata_schema
 from railsearch.server.arrow_messages import check_uncompressed
 from railsearch.server.encoding import QueryModel, as_floats
 from railsearch.server.json_text import MalformedError, read_object
 from railsearch.server.limits import Limits
 from railsearch.server.queries import ItemsBody
+from railsearch.server.searched import Searched
 from railsearch.text_retriever.passages import Passages, as_passages, check_new
 
 if TYPE_CHECKING:
@@ -28,7 +27,7 @@ MOST_UNPACKED = 8
 
 
 def read_items(
-    content: bytes, media_type: str, *, index: Index, model: QueryModel | None, limits: Limits, replaces: bool
+    content: bytes, media_type: str, *, index: Searched, model: QueryModel | None, limits: Limits, replaces: bool
 ) -> ItemBatch | ItemBatches:
     """Read the items of a body; the index checks their shapes, ids and columns."""
     if media_type in (ARROW_FILE, ARROW_STREAM):
@@ -42,7 +41,7 @@ def read_items(
     limits.check("max_items", len(given), "the number of items")
     metadata = None
     if body.metadata is not None:
-        schema = metadata_schema(index)
+        schema = index.metadata_schema()
         if not schema:
             raise InvalidInputError("metadata was given but the index has none; omit it.")
         metadata = rows_from_json(body.metadata, schema)
@@ -50,7 +49,7 @@ def read_items(
 
 
 def _of_texts(
-    body: ItemsBody, index: Index, model: QueryModel | None, limits: Limits, *, replaces: bool
+    body: ItemsBody, index: Searched, model: QueryModel | None, limits: Limits, *, replaces: bool
 ) -> ItemBatches:
     retriever = None if model is None else model.retriever
     if retriever is None:
@@ -84,7 +83,7 @@ def _read_table(content: bytes, media_type: str) -> "DataFrame":
         raise MalformedError(f"the body is not an Arrow table ({cause:.200}); send {media_type}.") from None
 
 
-def _of_table(table: "DataFrame", index: Index, limits: Limits) -> ItemBatch:
+def _of_table(table: "DataFrame", index: Searched, limits: Limits) -> ItemBatch:
     limits.check("max_items", len(table), "the number of items")
     size, largest = table.estimated_size(), MOST_UNPACKED * limits.max_body_bytes
     if size > largest:
@@ -107,5 +106,5 @@ def _of_table(table: "DataFrame", index: Index, limits: Limits) -> ItemBatch:
     if ids is not None and any(value is None for value in ids):
         raise InvalidInputError(f"{ID} has an empty value; give every item an id.")
     columns = [name for name in table.columns if name not in (EMBEDDING, ID)]
-    has_metadata = bool(metadata_schema(index)) or bool(columns)
+    has_metadata = bool(index.metadata_schema()) or bool(columns)
     return ItemBatch(embeddings, ids, table.select(columns) if has_metadata else None)

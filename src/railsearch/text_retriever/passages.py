@@ -2,14 +2,16 @@
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from typing import Protocol
 
+from torch import Tensor
 from typing_extensions import TypeAliasType
 
 from railsearch.data import QuestionPassages
 from railsearch.encoders.text.tokens import check_texts
 from railsearch.foundation.errors import IdExistsError, InvalidInputError
+from railsearch.foundation.inputs import ArrayLike
 from railsearch.foundation.results import ItemBatch, ItemBatches
-from railsearch.index import Index
 from railsearch.index.numbering import Numbering
 from railsearch.models import TextModel
 
@@ -75,7 +77,20 @@ def _ids_and_texts(passages: PassagesLike) -> Passages:
     )
 
 
-def check_new(passages: Passages, index: Index) -> None:
+class HasIds(Protocol):
+    """An index whose ids can be found."""
+
+    @property
+    def has_keys(self) -> bool:
+        """Whether the ids are strings."""
+        ...
+
+    def find(self, ids: ArrayLike) -> Tensor:
+        """Return the integer id of each given id (n,); -1 for those that are not there."""
+        ...
+
+
+def check_new(passages: Passages, index: HasIds) -> None:
     """Refuse passages whose ids are in the index, before they are encoded."""
     if passages.ids is None:
         if index.has_keys:

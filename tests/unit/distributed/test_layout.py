@@ -58,6 +58,8 @@ def test_a_missing_and_a_foreign_shard_are_named(shards: Path, tmp_path: Path) -
         ShardedIndex.open(shards)
     shutil.rmtree(shards / "shard-00001")
     (shards / "shard-00001").symlink_to(tmp_path / "aside")
+    with pytest.raises(IndexFolderError, match="is a symbolic link"):
+        ShardedIndex.open(shards)
     shutil.copytree(tmp_path / "aside", shards / "shard-00003")
     with pytest.raises(IndexFolderError, match=r"lists 3 shards but .*shard-00003 is not one of them"):
         ShardedIndex.open(shards)

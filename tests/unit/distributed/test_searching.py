@@ -11,6 +11,7 @@ from railsearch import Adaptive, Average, Index, TwoPass
 from railsearch.distributed import ShardedIndex, shard_index
 from railsearch.errors import InvalidInputError, NotEnoughItemsError, ShardLostError
 from railsearch.index import Strategy
+from railsearch.kernels import native
 from tests.support.search_worlds import make_world
 from tests.support.split_worlds import forgetful, make_split
 
@@ -116,15 +117,16 @@ def test_ready_parts_explanations_and_no_queries(split: ShardedIndex) -> None:
         pickle.dumps(split)
 
 
-@pytest.mark.parametrize("strategy", [TwoPass(), Adaptive()], ids=str)
-def test_two_rounds_score_hardly_more_than_one_machine(strategy: Strategy, tmp_path: Path) -> None:
-    similarity, items, _ = make_world("random", 4000, 0)
+@pytest.mark.skipif(not native.is_available(), reason="torch scores all items where bounds would skip few")
+def test_rounds_score_hardly_more_than_one_machine(tmp_path: Path) -> None:
+    similarity, items, _ = make_world("random", 3000, 0)
     queries = torch.randn(16, 6, generator=torch.Generator().manual_seed(2))
     one = Index.build(similarity, items, path=tmp_path / "one.index")
-    split = ShardedIndex.open(shard_index(one, tmp_path / "shards", 8))
-    alone, found = one.search(queries, 10, strategy), split.search(queries, 10, strategy)
-    shards = [Index.open(split.path / f"shard-{number:05d}") for number in range(8)]
-    one_round = sum(shard.search(queries, 10, strategy).num_scored for shard in shards)
-    assert torch.equal(found.ids, alone.ids)
-    assert float(found.num_scored.float().mean()) < 1.25 * float(alone.num_scored.float().mean())
-    assert float(found.num_scored.float().mean()) < float(one_round.float().mean())
+    split = ShardedIndex.open(shard_index(one, tmp_path / "shards", 4))
+    shards = [Index.open(split.path / f"shard-{number:05d}") for number in range(4)]
+    for strategy in (TwoPass(), Adaptive()):
+        alone, found = one.search(queries, 10, strategy), split.search(queries, 10, strategy)
+        each_for_itself = torch.stack([shard.search(queries, 10, strategy).num_scored for shard in shards]).sum(dim=0)
+        assert torch.equal(found.ids, alone.ids)
+        assert int(found.num_scored.sum()) < 1.25 * int(alone.num_scored.sum())
+        assert int(found.num_scored.sum()) < int(each_for_itself.sum())

@@ -13,6 +13,7 @@ from railsearch.distributed.layout import read_manifest, shard_name
 from railsearch.errors import IndexFolderError, InvalidInputError
 from railsearch.index import building
 from railsearch.index.tuned import TunedStrategy
+from tests.support.native import needs_native
 from tests.support.split_worlds import numbered, same_bits
 
 ITEMS = torch.randn(300, 6, generator=torch.Generator().manual_seed(5))
@@ -28,6 +29,7 @@ def births(path: Path) -> list[str]:
     return [read_manifest(folder).birth for folder in sorted(path.glob("shard-*"))]
 
 
+@needs_native
 def test_everything_comes_along(tmp_path: Path) -> None:
     one = Index.build(
         DotProduct(dim=6), ITEMS, KEYS, path=tmp_path / "one.index", metadata=numbered(300), precision="fp16",
@@ -51,6 +53,7 @@ def test_everything_comes_along(tmp_path: Path) -> None:
     assert Index.open(tmp_path / "one.index").version == 3  # the index itself is not changed
 
 
+@needs_native
 def test_more_shards_than_items_and_small_segments(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(building, "SEGMENT_BYTES", 4 * 12 * 5)  # 5 rows each
     one = Index.build(DotProduct(dim=6), ITEMS[:23], path=tmp_path / "one.index", metadata=numbered(23))
@@ -66,6 +69,7 @@ def test_more_shards_than_items_and_small_segments(tmp_path: Path, monkeypatch: 
     assert len(many) == 0
 
 
+@needs_native
 def test_a_split_that_was_killed_continues(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     one = Index.build(DotProduct(dim=6), ITEMS, path=tmp_path / "one.index")
     target, module = tmp_path / "shards", "railsearch.distributed.splitting.write_shard"
@@ -98,6 +102,7 @@ def test_a_split_that_was_killed_continues(tmp_path: Path, monkeypatch: pytest.M
         shard_index(one, target, 4)
 
 
+@needs_native
 @pytest.mark.parametrize("ids", [None, "integers", "strings"])
 def test_a_split_built_from_a_stream_is_that_of_one_index(ids: str | None, tmp_path: Path) -> None:
     given = {None: None, "integers": list(range(900, 0, -3)), "strings": KEYS}[ids]

@@ -1,5 +1,6 @@
 """Changes to a split index: owners, numbering, snapshots, and half-done changes that are abandoned."""
 
+import threading
 from collections.abc import Sequence
 from pathlib import Path
 
@@ -13,8 +14,9 @@ from railsearch.distributed.assignment import shards_of_ids
 from railsearch.distributed.snapshots import find_snapshots
 from railsearch.errors import IdExistsError, IndexFolderError, IndexLockedError, InvalidInputError, ShardLostError
 from railsearch.index.storage.lock import WriterLock
+from tests.support.native import needs_native
 from tests.support.split_worlds import Forgetful, make_split, numbered
-from tests.support.trials import IS_FULL
+from tests.support.trials import IS_FULL, trials
 
 ITEMS = torch.randn(40, 6, generator=torch.Generator().manual_seed(5))
 QUERIES = torch.randn(3, 6, generator=torch.Generator().manual_seed(1))
@@ -53,6 +55,7 @@ def contents(index: ShardedIndex) -> dict[int, list[float]]:
     return dict(zip(result.ids[0].sort().values.tolist(), scores.T.tolist(), strict=True))
 
 
+@needs_native
 def test_items_go_to_the_shards_that_own_them(tmp_path: Path) -> None:
     split = make_split(tmp_path, 4)
     one = Index.open(tmp_path / "one.index")
@@ -75,6 +78,7 @@ def test_items_go_to_the_shards_that_own_them(tmp_path: Path) -> None:
     assert len(find_snapshots(split.path)) == 3
 
 
+@needs_native
 def test_string_ids_are_numbered_across_shards(tmp_path: Path) -> None:
     same = ITEMS[:1].expand(40, 6)  # every score is a tie
     keys = [f"k{number * 7 % 40}" for number in range(40)]
@@ -88,6 +92,7 @@ def test_string_ids_are_numbered_across_shards(tmp_path: Path) -> None:
     assert split.find([keys[22], keys[0]]).tolist() == [-1, 0]
 
 
+@needs_native
 def test_a_column_can_decide_and_items_move_when_it_changes(tmp_path: Path) -> None:
     split = make_split(tmp_path, 3, by="genre")
     one = Index.open(tmp_path / "one.index")
@@ -196,3 +201,27 @@ def test_a_change_that_loses_a_shard_is_not_acknowledged(tmp_path: Path) -> None
     assert split.refresh() is False
     split.upsert(ITEMS[:20], list(range(20)), metadata=numbered(20))
     assert split.version == 2
+
+
+def test_a_reader_never_sees_a_mixture_of_snapshots(tmp_path: Path) -> None:
+    """Every change gives all items of all shards the same score; so an answer has one score, that of its snapshot."""
+    ids = list(range(12))
+    one = Index.build(DotProduct(dim=6), torch.full((12, 6), 1.0), ids, path=tmp_path / "one.index")
+    path = shard_index(one, tmp_path / "shards", 3)
+    writer, reader = ShardedIndex.open(path), ShardedIndex.open(path)
+    num_changes = trials(6, 100)
+
+    def write() -> None:
+        for number in range(2, 2 + num_changes):
+            writer.upsert(torch.full((12, 6), float(number)), ids)
+
+    thread = threading.Thread(target=write)
+    thread.start()
+    versions = set()
+    while thread.is_alive() or reader.version < 1 + num_changes:
+        reader.refresh()
+        scores = reader.search(torch.ones(1, 6), 12).scores
+        assert scores.unique().tolist() == [6.0 * reader.version]
+        versions.add(reader.version)
+    thread.join()
+    assert 1 + num_changes in versions

@@ -11,6 +11,7 @@ from railsearch.errors import InvalidInputError
 from railsearch.server.arrow_messages import check_uncompressed
 from railsearch.server.limits import Limits
 from railsearch.server.tables import ARROW_FILE, ARROW_STREAM, read_items
+from railsearch.server.whole_index import WholeIndex
 from tests.support.served import DIM, make_index
 
 TABLE = pl.DataFrame(
@@ -40,7 +41,7 @@ def test_a_plain_table_is_accepted(media_type: str, kind: type[pl.DataType]) -> 
 @pytest.mark.parametrize("media_type", WAYS)
 @pytest.mark.parametrize("compression", ["lz4", "zstd"])
 def test_a_compressed_table_is_refused(tmp_path: Path, media_type: str, compression: str) -> None:
-    index = make_index(tmp_path / "movies.index", 5)
+    index = WholeIndex(make_index(tmp_path / "movies.index", 5))
     content = written(TABLE.with_columns(title=pl.lit("a" * 1_000_000)), media_type, compression)
     assert len(content) < 100_000
     with pytest.raises(InvalidInputError, match="is compressed; send it without compression"):
@@ -49,7 +50,7 @@ def test_a_compressed_table_is_refused(tmp_path: Path, media_type: str, compress
 
 @pytest.mark.parametrize("media_type", WAYS)
 def test_rows_that_share_a_large_text_are_refused(tmp_path: Path, media_type: str) -> None:
-    index = make_index(tmp_path / "movies.index", 5)
+    index = WholeIndex(make_index(tmp_path / "movies.index", 5))
     shared = pl.repeat("a" * 100_000, 100, eager=True)
     table = pl.DataFrame({"id": range(100), "embedding": [[0.5] * DIM] * 100, "title": shared, "year": [1] * 100})
     content, limits = written(table, media_type), Limits(max_body_bytes=2**20)
@@ -62,7 +63,7 @@ def test_rows_that_share_a_large_text_are_refused(tmp_path: Path, media_type: st
 
 @pytest.mark.parametrize("media_type", WAYS)
 def test_embeddings_that_are_not_numbers(tmp_path: Path, media_type: str) -> None:
-    index = make_index(tmp_path / "movies.index", 5)
+    index = WholeIndex(make_index(tmp_path / "movies.index", 5))
     content = written(TABLE.with_columns(embedding=pl.lit(["x" * 100, "y"])), media_type)
     with pytest.raises(InvalidInputError, match="embedding holds String values; give lists of numbers"):
         read_items(content, media_type, index=index, model=None, limits=Limits(), replaces=True)
@@ -70,7 +71,7 @@ def test_embeddings_that_are_not_numbers(tmp_path: Path, media_type: str) -> Non
 
 @pytest.mark.parametrize("media_type", WAYS)
 def test_damaged_tables(tmp_path: Path, media_type: str) -> None:
-    index = make_index(tmp_path / "movies.index", 5)
+    index = WholeIndex(make_index(tmp_path / "movies.index", 5))
     content = written(TABLE, media_type)
     damaged = [content[:length] for length in range(0, len(content), 17)]
     damaged += [content[:place] + b"\xff" + content[place + 1 :] for place in range(0, len(content), 3)]

@@ -53,7 +53,7 @@ def answer_all(requests: list[tuple[Pending, list]], metrics: Metrics | None = N
 
 @pytest.mark.parametrize("strategy", STRATEGIES)
 def test_an_answer_does_not_depend_on_its_batch(index: ServedIndex, strategy: str) -> None:
-    if not index.current.contents.corpus.kernel.is_bit_stable:
+    if not index.current.index.contents.corpus.kernel.is_bit_stable:
         pytest.skip("torch's matrix products depend on the shape of a batch")
     question = Question(7, parse_strategy(strategy), None, pad=False)
     alone = [answer_all([ask(index, QUERIES[row : row + 1], question)])[0].result for row in range(len(QUERIES))]
@@ -83,7 +83,7 @@ def test_batches_hold_what_waits(index: ServedIndex) -> None:
 
 
 def test_a_wrong_request_fails_alone(index: ServedIndex) -> None:
-    whole = index.current.ids.tolist()
+    whole = index.current.index.ids.tolist()
     requests = [
         ask(index, QUERIES[:2]),
         ask(index, QUERIES[:1], exclude=[whole]),
@@ -91,11 +91,11 @@ def test_a_wrong_request_fails_alone(index: ServedIndex) -> None:
         ask(index, QUERIES[2:3], exclude=[[1]]),
     ]
     good, empty, wrong, last = answer_all(requests)
-    assert torch.equal(good.result.ids, index.current.search(QUERIES[:2], 5).ids)
+    assert torch.equal(good.result.ids, index.current.index.search(QUERIES[:2], 5).ids)
     assert isinstance(empty, NotEnoughItemsError)
     assert "exclude leaves query 0" in str(empty)
     assert type(wrong) is InvalidInputError
-    assert torch.equal(last.result.ids, index.current.search(QUERIES[2:3], 5, exclude=[[1]]).ids)
+    assert torch.equal(last.result.ids, index.current.index.search(QUERIES[2:3], 5, exclude=[[1]]).ids)
 
 
 def test_expired_and_abandoned_requests_are_not_searched(index: ServedIndex) -> None:
@@ -170,10 +170,10 @@ def test_one_version_answers_a_batch(tmp_path: Path) -> None:
     served = ServedIndex(tmp_path / "movies.index", metrics=Metrics())
     served.open()
     before = served.current
-    served.change(lambda index: index.remove([3]))
+    served.change(lambda index: index.remove([3], missing_ok=False))
     assert (before.version, len(before)) == (1, 30)
     assert (served.current.version, len(served.current)) == (2, 29)
-    assert len(before.search(QUERIES[:1], 30).ids[0]) == 30
+    assert len(before.index.search(QUERIES[:1], 30).ids[0]) == 30
     assert not served.is_behind()
     assert not served.refresh()
 

@@ -3,12 +3,11 @@
 from dataclasses import dataclass
 from pathlib import Path
 
-from railsearch.distributed.layout import SHARDS
+from railsearch.distributed.opening import is_split, open_index
 from railsearch.distributed.sharded_index import ShardedIndex
 from railsearch.distributed.snapshots import SNAPSHOTS
-from railsearch.foundation.errors import FingerprintError, IndexFolderError, InvalidInputError
+from railsearch.foundation.errors import FingerprintError, IndexFolderError
 from railsearch.foundation.files import describe
-from railsearch.foundation.inputs import as_path
 from railsearch.index import Engine, Index
 from railsearch.index.storage.places import manifest_file
 
@@ -57,17 +56,8 @@ class IndexVersion:
         }
 
 
-def open_index(path: str | Path, *, version: int | None, engine: Engine | None, verify: str) -> Index | ShardedIndex:
-    """Open an index folder of either kind; the shards of a split index are opened in this process."""
-    if SHARDS.is_in(as_path(path)):
-        if verify != "full":
-            raise InvalidInputError(f"verify is {verify!r} but {path} is split, and checked in full; omit verify.")
-        return ShardedIndex.open(path, version=version, engine=engine)
-    return Index.open(path, version=version, engine=engine, verify=verify)
-
-
 def _checksum(path: Path, version: int) -> str:
-    name = f"{SNAPSHOTS}/{version:08d}.json" if SHARDS.is_in(path) else manifest_file(version)
+    name = f"{SNAPSHOTS}/{version:08d}.json" if is_split(path) else manifest_file(version)
     try:
         return describe(path / name).checksum
     except OSError as error:

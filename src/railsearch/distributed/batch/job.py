@@ -69,6 +69,13 @@ class InputFile:
         return described
 
     @classmethod
+    def seen(cls, path: str | Path) -> "InputFile":
+        """Return the size and time of a file, which is not read."""
+        file = as_file(path)
+        status = file.stat()
+        return cls(file, status.st_size, "", status.st_mtime_ns)
+
+    @classmethod
     def known(cls, path: Path, entry: FileEntry) -> "InputFile":
         """Return the description of a file whose size and checksum were just checked."""
         return cls(path, entry.size, entry.checksum, path.stat().st_mtime_ns)

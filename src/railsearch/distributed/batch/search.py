@@ -6,11 +6,12 @@ from pathlib import Path
 from typing import TYPE_CHECKING, ClassVar
 
 from railsearch.data.items import QueryFile
-from railsearch.distributed.batch.index_version import IndexVersion, open_index
+from railsearch.distributed.batch.index_version import IndexVersion
 from railsearch.distributed.batch.job import ROWS_PER_PART, Compute, InputFile, Stated, count_parts
 from railsearch.distributed.batch.parts import as_output, check_output
 from railsearch.distributed.batch.runners import Runner
 from railsearch.distributed.batch.running import JobReport, run_job
+from railsearch.distributed.opening import open_index
 from railsearch.foundation.errors import InvalidInputError
 from railsearch.foundation.results import SearchResult
 from railsearch.index import Engine, Strategy

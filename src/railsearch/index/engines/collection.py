@@ -138,7 +138,7 @@ class Collection(Protocol):
         ...
 
     def close(self) -> None:
-        """Close the connection; a closed one is not used again."""
+        """Close the connection; a closed one is not used again, but may be closed again."""
         ...
 
 

@@ -1,9 +1,11 @@
 """A collection on a server as a table of an index: ids become rows, filters expressions, and versions are checked."""
 
+import contextlib
 import hashlib
 import logging
 import threading
 import time
+import weakref
 from collections.abc import Iterable
 from typing import NamedTuple
 
@@ -112,12 +114,7 @@ class CollectionTable:
         with self._lock:
             collection, self._collection = self._collection, None
         if collection is not None:
-            collection.close()
-
-    def __del__(self) -> None:
-        # A version that nobody searches any more must not keep its connection.
-        if getattr(self, "_collection", None) is not None:
-            self.close()
+            _close_quietly(collection)
 
     def _connected(self, *, is_due: bool) -> Collection:
         with self._lock:
@@ -130,6 +127,8 @@ class CollectionTable:
                     collection.close()
                     raise
                 self._collection = collection
+                # A version that nobody searches any more must not keep its connection.
+                weakref.finalize(self, _close_quietly, collection).atexit = False
                 self._checked_at = time.monotonic()
             elif is_due:
                 self._check_state(self._collection.describe())
@@ -199,6 +198,12 @@ class CollectionTable:
         scores = torch.nn.functional.pad(scores[..., :n], (0, missing), value=-torch.inf)  # (B, V, n)
         rows = torch.nn.functional.pad(rows.gather(-1, order)[..., :n], (0, missing), value=NO_ROW)  # (B, V, n)
         return Nearest(rows.masked_fill(scores == -torch.inf, NO_ROW), scores)
+
+
+def _close_quietly(collection: Collection) -> None:
+    """Close a connection whose server may be gone; a closed one may be closed again."""
+    with contextlib.suppress(Exception):
+        collection.close()
 
 
 def check_owner(engine: CollectionEngine, state: CollectionState | None, expected: Stamp) -> None:

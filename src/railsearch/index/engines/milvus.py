@@ -163,6 +163,7 @@ class MilvusCollection:
         self._engine = engine
         self._client = client
         self._secrets = secrets
+        self._is_new = False
 
     def describe(self) -> CollectionState | None:
         """Return the stamp and the dimension."""
@@ -184,6 +185,7 @@ class MilvusCollection:
             self._client.create_collection(
                 self._name, schema=schema, properties={NOTE: note}, timeout=self._engine.timeout
             )
+        self._is_new = True
 
     def mark(self, note: str) -> None:
         """Replace the stamp, a property of the collection."""
@@ -241,6 +243,12 @@ class MilvusCollection:
                 if not self._client.describe_index(self._name, name).get("pending_index_rows"):
                     break
                 time.sleep(0.2)
+            if self._is_new:
+                # Milvus answers from a rough temporary index until it has loaded the real one. Nobody searches a new
+                # collection yet, so it is loaded again.
+                self._client.release_collection(self._name, timeout=INDEX_SECONDS)
+                self._client.load_collection(self._name, timeout=INDEX_SECONDS)
+                self._is_new = False
             self._count(0, LARGEST_ID)
 
     def nearest(

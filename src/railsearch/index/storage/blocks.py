@@ -52,8 +52,8 @@ def num_blocks(tensors: Mapping[str, Tensor], block_bytes: int) -> int:
 
 
 def first_bytes(data: Tensor, tensor: Tensor) -> int:
-    """Return the place of a tensor that is a view of the bytes (n,) of a file."""
-    return tensor.data_ptr() - data.data_ptr() if tensor.numel() else 0
+    """Return the place of a tensor, which may be empty, that is a view of the bytes (n,) of a file."""
+    return int(tensor.storage_offset() * tensor.element_size() - data.storage_offset())
 
 
 class SegmentFile:

@@ -65,14 +65,14 @@ class Adaptive:
         ceiling = start.skip(bounds).ceiling.clone()  # (B,)
         active = torch.arange(num_queries, device=bounds.device)  # (A,) queries that are not done
         width, spent = max(2 * k, 64), 0
-        lowest = torch.full_like(ceiling, -torch.inf) if floor is None else floor  # (B,)
+        lowest, below = torch.full_like(ceiling, -torch.inf), start.ceiling  # (B,)
         if floor is not None:
-            thresholds = start.thresholds(floor, max_gap=self.max_gap)  # (B,)
-            num_needed = (bounds >= thresholds[:, None]).sum(dim=1)  # (B,)
-            active = num_needed.nonzero().flatten()  # (A,)
-            width = min(width, max(num_needed.tolist(), default=0) or 1)
-            if self.max_gap == 0:
-                ceiling = torch.where(num_needed > 0, ceiling, torch.minimum(ceiling, floor))
+            is_below = bounds < start.thresholds(floor, max_gap=self.max_gap)[:, None]  # (B, M) never scored
+            skipped = start.skip(bounds.masked_fill(~is_below, -torch.inf))
+            lowest, below = floor, (skipped.at_most(floor) if self.max_gap == 0 else skipped).ceiling  # (B,)
+            bounds.masked_fill_(is_below, -torch.inf)
+            ceiling = start.skip(bounds).ceiling.clone()  # (B,)
+            active = (ceiling > -torch.inf).nonzero().flatten()  # (A,)
         seen = rows[:, :0]  # (B, spent) rows that were scored in order
         while len(active):
             if self.max_scored is None and start.is_certifiable and spent > SHARE_IN_ORDER * num_items:
@@ -107,7 +107,7 @@ class Adaptive:
             reached = torch.maximum(scores[active, -1], lowest[active])  # (A,)
             active = active[certificate.is_open(reached, max_gap=self.max_gap)]
             width *= 2
-        return Found(rows, scores, ceiling, num_scored)
+        return Found(rows, scores, torch.maximum(ceiling, below), num_scored)
 
 
 def _bounds_by_id(certificate: Certificate, row_filter: RowFilter | None) -> Tensor:
