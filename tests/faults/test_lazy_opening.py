@@ -297,3 +297,15 @@ def test_changes_of_an_index_that_was_opened_lazily(folder: Path) -> None:
 def test_an_unknown_way_to_verify(folder: Path) -> None:
     with pytest.raises(ValueError, match="verify is 'never'"):
         Index.open(folder, verify="never")
+
+
+@pytest.mark.filterwarnings("error::pytest.PytestUnhandledThreadExceptionWarning")
+def test_the_background_ends_quietly_with_the_program(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """When a program ends, Python stops its workers before it waits for other threads."""
+
+    def refuse(*_: object, **__: object) -> None:
+        raise RuntimeError("cannot schedule new futures after interpreter shutdown")
+
+    monkeypatch.setattr("railsearch.index.storage.blocks.for_each_block", refuse)
+    with Index.open(folder, verify="background"):
+        wait_for_checks()

@@ -189,6 +189,10 @@ def check_in_background(segments: Sequence[Segment]) -> None:
                 checks.check_all()
             except IndexFolderError as error:
                 logger.error("%s", error)
+            except RuntimeError as error:
+                if "shutdown" not in str(error):
+                    raise
+                return  # the program ends, and its workers are gone
 
     if waiting:
         threading.Thread(target=check, name="railsearch-checks").start()
