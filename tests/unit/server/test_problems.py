@@ -19,6 +19,7 @@ NAMES = {"/data/movies.index": "movies", "/data": "data"}
         (errors.InvalidInputError("a"), "invalid-input", 422),
         (errors.NotEnoughItemsError("a"), "not-enough-items", 422),
         (errors.IdExistsError("a"), "id-exists", 409),
+        (errors.NotEnoughMemoryError("a"), "overloaded", 503),
         (errors.FingerprintError("a"), "fingerprint", 409),
         (errors.IndexRebuiltError("/x was rebuilt: index a is open"), "index-rebuilt", 409),
         (errors.IndexLockedError("/x is being changed by process 3 on host"), "index-locked", 409),
