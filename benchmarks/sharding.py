@@ -10,6 +10,7 @@ strategies are compared bit for bit. Read figures as ratios within one run.
 """
 
 import argparse
+import math
 import statistics
 import tempfile
 import time
@@ -112,7 +113,7 @@ def print_row(
     alone: tuple[SearchResult, list[float]],
 ) -> None:
     scored, scored_alone = mean_scored(found[0].num_scored), mean_scored(alone[0].num_scored)
-    middle, slow = statistics.median(found[1]), found[1][int(0.95 * (len(found[1]) - 1))]
+    middle, slow = statistics.median(found[1]), found[1][math.ceil(0.95 * len(found[1])) - 1]
     ratio = middle / statistics.median(alone[1])
     is_same = torch.equal(found[0].ids, alone[0].ids) and torch.equal(found[0].scores, alone[0].scores)
     same = ("yes" if is_same else "NO") if strategy.partition("(")[0] in {own.__name__ for own in EXACT} else ""
