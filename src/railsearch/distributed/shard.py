@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING
 import torch
 from torch import Tensor
 
+from railsearch.distributed.snapshots import find_snapshots
 from railsearch.foundation.errors import IndexFolderError
 from railsearch.foundation.inputs import ArrayLike
 from railsearch.foundation.results import NO_ITEM, Explanation, ItemBatch
@@ -162,7 +163,14 @@ class Shard:
 
     @plain_arithmetic()
     def put(
-        self, version: int, kept: int, batch: ItemBatch, *, replaces: bool, numbers: Mapping[str, int] | None
+        self,
+        version: int,
+        kept: int,
+        snapshot: int,
+        batch: ItemBatch,
+        *,
+        replaces: bool,
+        numbers: Mapping[str, int] | None,
     ) -> ShardState:
         """Add items to a version, or replace those with the same ids; the result is a new version.
 
@@ -171,6 +179,8 @@ class Shard:
         Args:
             version: the version to start from.
             kept: another version, which readers may still ask for: cleanup does not remove it.
+            snapshot: the number of the snapshot that the change starts from; if there is a later one, the change comes
+                too late and is refused.
             batch: the items, with their ids.
             replaces: replace items that have the same ids; otherwise they raise IdExistsError.
             numbers: the integers of new string ids.
@@ -179,15 +189,15 @@ class Shard:
         def change(index: Index) -> None:
             index.contents.put(batch, None, metadata=None, replaces=replaces, show_progress=False, numbers=numbers)
 
-        return self._change(version, kept, change)
+        return self._change(version, kept, snapshot, change)
 
-    def remove(self, version: int, kept: int, ids: ArrayLike) -> ShardState:
+    def remove(self, version: int, kept: int, snapshot: int, ids: ArrayLike) -> ShardState:
         """Remove items from a version, as `put` adds them; ids that are not here are ignored."""
-        return self._change(version, kept, lambda index: index.remove(ids, missing_ok=True))
+        return self._change(version, kept, snapshot, lambda index: index.remove(ids, missing_ok=True))
 
-    def compact(self, version: int, kept: int) -> ShardState:
+    def compact(self, version: int, kept: int, snapshot: int) -> ShardState:
         """Write all items of a version again in the order of their ids, without the removed ones."""
-        return self._change(version, kept, lambda index: index.compact())
+        return self._change(version, kept, snapshot, lambda index: index.compact())
 
     def close(self) -> None:
         """Release all versions that are open."""
@@ -195,10 +205,19 @@ class Shard:
             while self._opened:
                 self._opened.popitem()[1].close()
 
-    def _change(self, version: int, kept: int, change: Callable[[Index], None]) -> ShardState:
+    def _change(self, version: int, kept: int, snapshot: int, change: Callable[[Index], None]) -> ShardState:
         """Change a version while it and the kept one are open: cleanup removes no open version."""
+
+        def check_base() -> None:
+            newest = find_snapshots(self._folder.parent)[-1:]
+            if newest != [snapshot]:
+                raise IndexFolderError(
+                    f"a change of {self._folder} starts from snapshot {snapshot} but {newest} is the newest: it comes "
+                    "too late, and nothing of it was kept; call it again."
+                )
+
         base, pinned = self._at(version), self._at(kept)
-        index = open_version(base, version, is_base=True)
+        index = open_version(base, version, check_base=check_base)
         change(index)
         del base, pinned
         with self._opening:

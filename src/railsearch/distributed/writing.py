@@ -139,8 +139,12 @@ class ShardedWriter:
         self._ask(calls)
 
     def _versions_of(self, number: int) -> dict[str, object]:
-        """Return the version that a change of a shard starts from, and the one that readers need."""
-        return {"version": self._versions[number], "kept": self._base.versions[number]}
+        """Return the version that a change of a shard starts from, the one that readers need, and their snapshot."""
+        return {
+            "version": self._versions[number],
+            "kept": self._base.versions[number],
+            "snapshot": self._base.number,
+        }
 
     def _ask(self, calls: Sequence[Call]) -> None:
         for call, state in zip(calls, answers_of(self._workers, calls), strict=True):

@@ -48,7 +48,7 @@ class Contents:
         self._store = store
         self._snapshot = snapshot
         self._is_pinned = is_pinned
-        self._is_base = False
+        self._check_base: Callable[[], None] | None = None
         self._changing = threading.RLock()
         self._copying = threading.Lock()
         self._public_similarity: Similarity | None = None
@@ -169,19 +169,20 @@ class Contents:
         text = self.tuned.get(tuned_for(k, self.corpus.engine))
         return None if text is None else TunedStrategy.parse(text)
 
-    def reopen(self, version: int | None = None, *, is_base: bool = False) -> "Contents":
+    def reopen(self, version: int | None = None, *, check_base: Callable[[], None] | None = None) -> "Contents":
         """Open a version beside this one, which stays as it is; both share the segments that both have.
 
         Args:
             version: the version to open; the newest if omitted.
-            is_base: changes start from this version, even if there are later ones: these are abandoned.
+            check_base: changes start from this version, even if there are later ones: these are abandoned. The function
+                is called with the lock held, and raises if this must not happen any more.
         """
         if self._store is None:
             raise InvalidInputError("this index is in memory only; it has no folder to open again.")
         snapshot = self._store.read(version, known=self._snapshot)
         corpus = self.corpus.with_segments(snapshot.segments, snapshot.similarity, snapshot.origin)
         contents = self._of_version(self._store, snapshot, corpus, is_pinned=version is not None)
-        contents._is_base = is_base
+        contents._check_base = check_base
         return contents
 
     def put(
@@ -274,7 +275,7 @@ class Contents:
             self.tuned = {**self.tuned, **tuned}
             self.version += 1
             return
-        with self._store.writing(purpose, self._snapshot, is_base=self._is_base) as writer:
+        with self._store.writing(purpose, self._snapshot, check_base=self._check_base) as writer:
             if self._is_pinned and writer.base.version != self.version:
                 raise IndexFolderError(
                     f"version {self.version} was opened but the newest is {writer.base.version}; only that can be "

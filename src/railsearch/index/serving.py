@@ -1,5 +1,6 @@
 """Calls that a server needs of an index: versions side by side, queries without neighbours, and items by id or text."""
 
+from collections.abc import Callable
 from typing import TYPE_CHECKING
 
 import torch
@@ -30,12 +31,13 @@ def reopen(index: Index) -> Index:
     return Index(contents=index.contents.reopen())
 
 
-def open_version(index: Index, version: int, *, is_base: bool = False) -> Index:
+def open_version(index: Index, version: int, *, check_base: Callable[[], None] | None = None) -> Index:
     """Return a version of an index folder as another index, as `reopen` does.
 
-    With `is_base`, changes to it start from this version, even if there are later ones: these are abandoned.
+    With `check_base`, changes to it start from this version, even if there are later ones: these are abandoned. The
+    function is called with the lock held, and raises if this must not happen any more.
     """
-    return Index(contents=index.contents.reopen(version, is_base=is_base))
+    return Index(contents=index.contents.reopen(version, check_base=check_base))
 
 
 def is_same_version(one: Index, other: Index) -> bool:

@@ -203,6 +203,36 @@ def test_a_change_that_loses_a_shard_is_not_acknowledged(tmp_path: Path) -> None
     assert split.version == 2
 
 
+class Recording:
+    """Workers that write down which calls they were asked."""
+
+    def __init__(self, workers: Workers) -> None:
+        self._workers = workers
+        self.calls: list[Call] = []
+
+    def ask(self, calls: Sequence[Call]) -> list[object]:
+        self.calls.extend(calls)
+        return self._workers.ask(calls)
+
+    def close(self) -> None:
+        self._workers.close()
+
+
+def test_a_write_that_arrives_late_does_not_undo_what_was_acknowledged(tmp_path: Path) -> None:
+    """A process that was taken for dead may still run a change that another replica has finished."""
+    recording = Recording(make_split(tmp_path, 3).workers)
+    split = ShardedIndex.open(tmp_path / "shards", workers=recording)
+    split.upsert(ITEMS[:20], list(range(20)), metadata=numbered(20))
+    late = [call for call in recording.calls if call.method == "put"]
+    split.remove([0, 1, 2, 3, 4])
+    before = contents(split)
+    elsewhere = ShardedIndex.open(split.path).workers
+    for call in late:
+        with pytest.raises(IndexFolderError, match=r"snapshot 1 but \[3\] is the newest: it comes too late"):
+            elsewhere.ask([call])
+    assert contents(ShardedIndex.open(split.path)) == before
+
+
 def test_a_reader_never_sees_a_mixture_of_snapshots(tmp_path: Path) -> None:
     """Every change gives all items of all shards the same score; so an answer has one score, that of its snapshot."""
     ids = list(range(12))

@@ -5,7 +5,7 @@ import dataclasses
 import logging
 import os
 import uuid
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 
 from railsearch.folders import save_similarity
@@ -116,18 +116,24 @@ class Store:
             lock.release()
 
     @contextlib.contextmanager
-    def writing(self, purpose: str, known: Snapshot, *, is_base: bool = False) -> Iterator[Writer]:
+    def writing(
+        self, purpose: str, known: Snapshot, *, check_base: Callable[[], None] | None = None
+    ) -> Iterator[Writer]:
         """Hold the lock, and yield a writer on top of the current version; refuse if the index was replaced.
 
-        With `is_base`, the writer starts from `known` instead, and versions after it are abandoned. Cleanup keeps
-        `known`, because it is open.
+        With `check_base`, the writer starts from `known` instead, and versions after it are abandoned. Cleanup keeps
+        `known`, because it is open. The function is called while the lock is held, and raises if that is too late.
         """
         check_is_index(self.path)
         with self._writer_lock.held(purpose) as check_place:
             with storage_errors(self.path):
                 check_folders(self.path)
-            snapshot = known if is_base else self._newest(known)
-            after = self._version_after(known) if is_base else snapshot.manifest.version
+            if check_base is None:
+                snapshot = self._newest(known)
+                after = snapshot.manifest.version
+            else:
+                check_base()
+                snapshot, after = known, self._version_after(known)
             try:
                 yield Writer(self.path, snapshot.manifest, snapshot.segments, check_place, after=after)
             except BaseException:
