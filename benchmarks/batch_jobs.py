@@ -4,12 +4,13 @@ python benchmarks/batch_jobs.py
 python benchmarks/batch_jobs.py --queries 20000 --passages 4000 --workers 1 2 4
 
 Searches: queries over 24,186 items, 8 x 4 components of 128 (the ML-20M shape), `Average(500)`, k = 100. Passages:
-texts of 60 words through a language model of the shape of MiniLM (6 layers of 384), with random weights. Workers have
-imported railsearch before the clock starts; loading the model and writing the files count. Read figures as ratios
-within one run.
+texts of 60 words through a language model of the shape of MiniLM (6 layers of 384), with random weights. Items: a
+Parquet file of embeddings becomes two shards, under the same similarity. Workers have imported railsearch before the
+clock starts; loading the model and writing the files count. Read figures as ratios within one run.
 """
 
 import argparse
+import functools
 import json
 import shutil
 import tempfile
@@ -25,7 +26,9 @@ import torch
 import transformers
 
 from railsearch import Average, Index, MixtureOfLogits, TextRetriever
-from railsearch.distributed.batch import LocalRunner, RayRunner, Runner, build_passages_index, search_file
+from railsearch.data import read_items
+from railsearch.distributed import build_shards
+from railsearch.distributed.batch import LocalRunner, RayRunner, Runner, build_passages_index, build_with, search_file
 from railsearch.recipes import TextRecipe
 
 NUM_ITEMS, EMBEDDING_DIM, K = 24_186, 64, 100
@@ -36,6 +39,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--queries", type=int, default=4000)
     parser.add_argument("--passages", type=int, default=800)
+    parser.add_argument("--items", type=int, default=200_000)
     parser.add_argument("--parts", type=int, default=8)
     parser.add_argument("--workers", type=int, nargs="+", default=[1, 2])
     options = parser.parse_args()
@@ -44,6 +48,8 @@ def main() -> None:
     try:
         make_search(folder, options.queries)
         make_texts(folder, options.passages)
+        make_items(folder, options.items)
+        stream = functools.partial(read_items, folder / "items.parquet", id_column="id", embedding_column="embedding")
         jobs = {
             f"search, {options.queries:,} queries": lambda runner, target: search_file(
                 folder / "index", folder / "queries.parquet", target, K, strategy=Average(500),
@@ -52,6 +58,9 @@ def main() -> None:
             f"encode, {options.passages:,} passages": lambda runner, target: build_passages_index(
                 folder / "model", folder / "passages.jsonl", target,
                 passages_per_part=-(-options.passages // options.parts), runner=runner, show_progress=False,
+            ),
+            f"build, {options.items:,} items": lambda runner, target: build_shards(
+                make_similarity(), stream, target, 2, run=build_with(runner, show_progress=False)
             ),
         }  # fmt: skip
         measure(folder, jobs, options.workers)
@@ -90,14 +99,24 @@ def import_railsearch() -> None:
     time.sleep(2)  # so that every worker process gets one of these tasks
 
 
-def make_search(folder: Path, num_queries: int) -> None:
-    rng = np.random.default_rng(0)
-    similarity = MixtureOfLogits(
+def make_similarity() -> MixtureOfLogits:
+    return MixtureOfLogits(
         query_dim=EMBEDDING_DIM, item_dim=EMBEDDING_DIM, num_query_components=8, num_item_components=4,
         component_dim=128, seed=0,
     ).eval()  # fmt: skip
+
+
+def make_items(folder: Path, num_items: int) -> None:
+    embeddings = np.random.default_rng(1).normal(size=(num_items, EMBEDDING_DIM)).astype(np.float32)
+    pl.DataFrame({"id": np.arange(num_items), "embedding": embeddings}).write_parquet(
+        folder / "items.parquet", row_group_size=50_000
+    )
+
+
+def make_search(folder: Path, num_queries: int) -> None:
+    rng = np.random.default_rng(0)
     items = rng.normal(size=(NUM_ITEMS, EMBEDDING_DIM)).astype(np.float32)
-    Index.build(similarity, items, path=folder / "index", show_progress=False)
+    Index.build(make_similarity(), items, path=folder / "index", show_progress=False)
     queries = pl.DataFrame({"embedding": rng.normal(size=(num_queries, EMBEDDING_DIM)).astype(np.float32)})
     queries.write_parquet(folder / "queries.parquet")
 
