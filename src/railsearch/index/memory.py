@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 import torch
 
-from railsearch.foundation.memory import check_memory
+from railsearch.foundation import memory
 from railsearch.index.corpus import Corpus
 from railsearch.similarity import ItemParts
 
@@ -25,7 +25,9 @@ def check_search(corpus: Corpus, strategy: "Strategy", num_queries: int, k: int,
     of_strategy = getattr(strategy, "memory_needed", None)  # optional, for strategies of users
     if of_strategy is not None:
         needed += of_strategy(corpus, min(num_queries, queries_per_batch), k)
-    check_memory(
+    if needed <= memory.SMALL:  # most searches: the words of an error would cost more than the check
+        return
+    memory.check_memory(
         needed,
         work=f"a search of {num_queries:,} queries with k = {k:,} among {len(corpus.ids):,} items by {strategy}",
         remedy="search fewer queries at once, ask for a smaller k, or choose another strategy or engine",
@@ -51,7 +53,7 @@ def check_build(
     size = example.components.element_size() if dtype is None else dtype.itemsize
     num_values = example.components[0].numel() + (0 if example.gate is None else example.gate[0].numel())
     sums = example.components.shape[-1] * max(size, 4)
-    check_memory(
+    memory.check_memory(
         rows * (num_values * size + sums) + 8 * num_items,
         work=f"an index of {num_items:,} items {'in memory' if rows_per_segment is None else 'in a folder'}",
         remedy="build it in a folder, in batches, or store items in fp16"
