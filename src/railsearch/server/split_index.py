@@ -11,9 +11,10 @@ from railsearch.distributed import ShardedIndex, serving
 from railsearch.distributed.layout import SHARDS_FILE
 from railsearch.foundation.errors import InvalidInputError
 from railsearch.foundation.inputs import ArrayLike
-from railsearch.foundation.results import Explanation, ItemBatch, ItemBatches, SearchResult
-from railsearch.index import Allow, Engine, Exclude, ModelSource, Strategy, TuningReport
+from railsearch.foundation.results import SearchResult
+from railsearch.index import Allow, Engine, Exclude, Strategy, TuningReport
 from railsearch.index.tuned import TunedStrategy, tuned_for
+from railsearch.server.opened import Opened
 from railsearch.similarity import QueryParts, Similarity
 
 if TYPE_CHECKING:
@@ -37,11 +38,11 @@ def is_split(path: Path) -> bool:
     return (path / SHARDS_FILE).is_file()
 
 
-class SplitIndex:
+class SplitIndex(Opened[ShardedIndex]):
     """One snapshot of a split index; for its calls see `Searched`."""
 
     def __init__(self, index: ShardedIndex) -> None:
-        self.index = index
+        super().__init__(index)
         self._schema: Schema | None = None
 
     @classmethod
@@ -54,26 +55,6 @@ class SplitIndex:
         return cls(opened)
 
     @property
-    def version(self) -> int:
-        """The number of the version."""
-        return self.index.version
-
-    @property
-    def fingerprint(self) -> str:
-        """The fingerprint of the similarity."""
-        return self.index.fingerprint
-
-    @property
-    def source(self) -> dict[str, str]:
-        """The model that built the index."""
-        return self.index.source
-
-    @property
-    def has_keys(self) -> bool:
-        """Whether the ids are strings."""
-        return self.index.has_keys
-
-    @property
     def similarity(self) -> Similarity:
         """The similarity that searches."""
         return self.index.query_side.similarity
@@ -82,17 +63,6 @@ class SplitIndex:
     def like(self) -> Tensor:
         """An empty tensor with the precision and device of scores."""
         return self.index.query_side.like
-
-    def __len__(self) -> int:
-        return len(self.index)
-
-    def explain(self, query: ArrayLike, item_id: int | str, *, user_id: int | None = None) -> Explanation:
-        """Return the component scores and gate weights of one query and one item."""
-        return self.index.explain(query, item_id, user_id=user_id)
-
-    def find(self, ids: ArrayLike) -> Tensor:
-        """Return the integer id of each given id (n,)."""
-        return self.index.find(ids)
 
     def query_parts(self, queries: Tensor, user_ids: Tensor | None) -> QueryParts:
         """Return the query side."""
@@ -115,18 +85,6 @@ class SplitIndex:
     def find_text(self, text: str, *, limit: int, column: str | None) -> "DataFrame":
         """Return the first items that contain a text."""
         return serving.find_text(self.index, text, limit=limit, column=column)
-
-    def put(self, items: ItemBatch | ItemBatches, *, replaces: bool) -> None:
-        """Add items, or replace those with the same ids."""
-        (self.index.upsert if replaces else self.index.add)(items, show_progress=False)
-
-    def remove(self, ids: ArrayLike, *, missing_ok: bool) -> None:
-        """Remove items."""
-        self.index.remove(ids, missing_ok=missing_ok)
-
-    def compact(self) -> None:
-        """Write all items again, without the removed ones."""
-        self.index.compact()
 
     def describe(self) -> dict[str, object]:
         """Return the facts that a client is told."""
@@ -154,10 +112,6 @@ class SplitIndex:
     def tuned_strategy(self, k: int) -> TunedStrategy | None:
         """Return the strategy that was tuned before the split."""
         return self.tuned_strategies().get(tuned_for(k, self.index.engine))
-
-    def check_model(self, source: ModelSource) -> None:
-        """Refuse an index whose items another model has encoded."""
-        source.check(self.index)
 
     def warm_up(self) -> None:
         """Search once, in all shards, and learn the columns."""

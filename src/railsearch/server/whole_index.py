@@ -6,49 +6,27 @@ from typing import TYPE_CHECKING
 from torch import Tensor
 
 from railsearch.foundation.inputs import ArrayLike
-from railsearch.foundation.results import Explanation, ItemBatch, ItemBatches, SearchResult
+from railsearch.foundation.results import SearchResult
 from railsearch.foundation.safe_files import read_inside
-from railsearch.index import Allow, Engine, Exclude, Index, ModelSource, Strategy, TuningReport, serving
+from railsearch.index import Allow, Engine, Exclude, Index, Strategy, TuningReport, serving
 from railsearch.index.keys import to_integers
 from railsearch.index.storage.manifest import Manifest
 from railsearch.index.storage.places import current_version, manifest_file
 from railsearch.index.tuned import TunedStrategy
+from railsearch.server.opened import Opened
 from railsearch.similarity import QueryParts, Similarity
 
 if TYPE_CHECKING:
     from polars import DataFrame, Schema
 
 
-class WholeIndex:
+class WholeIndex(Opened[Index]):
     """One version of an index folder; for its calls see `Searched`."""
-
-    def __init__(self, index: Index) -> None:
-        self.index = index
 
     @classmethod
     def open(cls, path: Path, *, engine: Engine | None = None) -> "WholeIndex":
         """Open the newest version of a folder."""
         return cls(Index.open(path, engine=engine))
-
-    @property
-    def version(self) -> int:
-        """The number of the version."""
-        return self.index.version
-
-    @property
-    def fingerprint(self) -> str:
-        """The fingerprint of the similarity."""
-        return self.index.fingerprint
-
-    @property
-    def source(self) -> dict[str, str]:
-        """The model that built the index."""
-        return self.index.source
-
-    @property
-    def has_keys(self) -> bool:
-        """Whether the ids are strings."""
-        return self.index.has_keys
 
     @property
     def similarity(self) -> Similarity:
@@ -59,17 +37,6 @@ class WholeIndex:
     def like(self) -> Tensor:
         """An empty tensor with the precision and device of scores."""
         return self.index.contents.corpus.like
-
-    def __len__(self) -> int:
-        return len(self.index)
-
-    def explain(self, query: ArrayLike, item_id: int | str, *, user_id: int | None = None) -> Explanation:
-        """Return the component scores and gate weights of one query and one item."""
-        return self.index.explain(query, item_id, user_id=user_id)
-
-    def find(self, ids: ArrayLike) -> Tensor:
-        """Return the integer id of each given id (n,)."""
-        return self.index.find(ids)
 
     def query_parts(self, queries: Tensor, user_ids: Tensor | None) -> QueryParts:
         """Return the query side."""
@@ -90,18 +57,6 @@ class WholeIndex:
     def find_text(self, text: str, *, limit: int, column: str | None) -> "DataFrame":
         """Return the first items that contain a text."""
         return serving.find_text(self.index, text, limit=limit, column=column)
-
-    def put(self, items: ItemBatch | ItemBatches, *, replaces: bool) -> None:
-        """Add items, or replace those with the same ids."""
-        (self.index.upsert if replaces else self.index.add)(items, show_progress=False)
-
-    def remove(self, ids: ArrayLike, *, missing_ok: bool) -> None:
-        """Remove items."""
-        self.index.remove(ids, missing_ok=missing_ok)
-
-    def compact(self) -> None:
-        """Write all items again, without the removed ones."""
-        self.index.compact()
 
     def describe(self) -> dict[str, object]:
         """Return the facts that a client is told."""
@@ -128,10 +83,6 @@ class WholeIndex:
     def tuned_strategy(self, k: int) -> TunedStrategy | None:
         """Return the strategy of a search that names none."""
         return serving.tuned_strategy(self.index, k)
-
-    def check_model(self, source: ModelSource) -> None:
-        """Refuse an index whose items another model has encoded."""
-        source.check(self.index)
 
     def warm_up(self) -> None:
         """Open all tables and search once."""
