@@ -98,8 +98,8 @@ def _check_edges(engine: Engine) -> None:
         assert tuple(opened.best(torch.ones(2, 1, 8), n, None).rows.shape) == (2, 1, 0), "it returned rows once opened"
     table.close()
     table = _build(engine, _name(), torch.ones(5, 8))
-    nobody = table.best(torch.empty(0, 2, 8), n, None)
-    assert tuple(nobody.rows.shape) == (0, 2, n), "a search without queries has the wrong shape"
+    nothing = table.best(torch.empty(0, 2, 8), n, None)
+    assert tuple(nothing.rows.shape) == (0, 2, n), "a search without queries has the wrong shape"
     table.close()
 
 

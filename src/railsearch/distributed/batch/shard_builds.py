@@ -22,7 +22,7 @@ class ShardBuilds:
 
         def build(number: int) -> int:
             self.builds[number]()
-            return 0  # nobody counts the rows of a shard
+            return 0  # the rows of a shard are not counted
 
         return build
 

@@ -24,7 +24,7 @@ FORMAT = 1
 
 
 class Behind(StrEnum):
-    """What a search does if the collection holds another version of the index."""
+    """How a search treats a collection that holds another version of the index."""
 
     REFUSE = "refuse"
     ALLOW = "allow"

@@ -127,7 +127,7 @@ class CollectionTable:
                     collection.close()
                     raise
                 self._collection = collection
-                # A version that nobody searches any more must not keep its connection.
+                # A version that is no longer searched must not keep its connection.
                 weakref.finalize(self, _close_quietly, collection).atexit = False
                 self._checked_at = time.monotonic()
             elif is_due:
@@ -211,7 +211,7 @@ def check_owner(engine: CollectionEngine, state: CollectionState | None, expecte
     if state is None:
         return
     stamp = Stamp.decode(state.note)
-    other = "choose another collection, or drop this one if nobody needs it."
+    other = "choose another collection, or drop this one if it is not needed."
     if stamp is None:
         raise EngineError(f"{engine.place} exists, but railsearch did not write it; {other}")
     if stamp.birth != expected.birth:

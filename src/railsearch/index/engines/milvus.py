@@ -146,7 +146,7 @@ class Milvus:
         return settings[self.kind]
 
     def search_settings(self, num_asked: int) -> dict[str, Any]:
-        """Return the arguments of Milvus for a search for so many items."""
+        """Return the arguments of Milvus for a search that asks for `num_asked` items."""
         settings: dict[MilvusKind | str, dict[str, Any]] = {
             MilvusKind.HNSW: {"ef": min(max(self.effort or 128, num_asked), MOST_EFFORT)},
             MilvusKind.IVF: {"nprobe": min(self.effort or 32, 128)},
