@@ -1,6 +1,6 @@
 """A plan for a sharded search, and a simulation of its latency: shards, stragglers, replicas and hedged requests.
 
-python benchmarks/scale_simulation.py                                    one billion items, constants of docs/scale.md
+python benchmarks/scale_simulation.py                            one billion items, constants of docs/how-to/scale.md
 python benchmarks/scale_simulation.py --items 2e8 --items-per-shard 5e6 --rate 40 --service-ms 90
 python benchmarks/scale_simulation.py --help                             every number can be replaced by your own
 
@@ -159,7 +159,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
     corpus.add_argument("--dim", type=int, default=64)
     corpus.add_argument("--bytes-per-value", type=int, default=2, help="2 for fp16 and bf16, 4 for fp32")
     corpus.add_argument("--k", type=int, default=100)
-    measured = parser.add_argument_group("measured constants; see docs/scale.md for the commands")
+    measured = parser.add_argument_group("measured constants; see docs/how-to/scale.md for the commands")
     measured.add_argument("--service-ms", type=float, default=SERVICE_MS, help="one search of one shard")
     measured.add_argument("--jitter", type=float, default=0.1, help="share of the service time that varies")
     measured.add_argument("--straggler-share", type=float, default=0.01)

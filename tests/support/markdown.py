@@ -5,8 +5,6 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
-from tests.support.file_tree import END, START
-
 FENCE = re.compile(r" *```(\w*)$")
 INDENT = " " * 4
 
@@ -32,12 +30,8 @@ class Block:
 
 
 def blocks_of(file: Path) -> list[Block]:
-    """Return all code blocks of a page, except for the file tree."""
-    text = file.read_text()
-    before, _, rest = text.partition(START)
-    tree, _, after = rest.partition(END)
-    hidden = "\n" * tree.count("\n")
-    return list(_blocks(file, (before + "\n" + hidden + "\n" + after if rest else text).splitlines()))
+    """Return all code blocks of a page."""
+    return list(_blocks(file, file.read_text().splitlines()))
 
 
 def _blocks(file: Path, lines: list[str]) -> Iterator[Block]:

@@ -182,7 +182,8 @@ def connect(address: str | None = None) -> Any:
         ray.init(address=address, include_dashboard=False, log_to_driver=False, logging_level=logging.ERROR)
     except (OSError, RuntimeError, ValueError, ray.exceptions.RayError) as error:
         raise ClusterError(
-            f"no Ray cluster answers at {address or 'this machine'}: {_first_line(error)}; start one, see docs/ray.md."
+            f"no Ray cluster answers at {address or 'this machine'}: {_first_line(error)}; "
+            "start one, see docs/how-to/ray.md."
         ) from error
     return ray
 
@@ -216,7 +217,7 @@ def _check_address(address: str) -> None:
         socket.create_connection((host.strip("[]"), int(port)), CONNECT_SECONDS).close()
     except OSError as error:
         raise ClusterError(
-            f"no Ray cluster answers at {address}: {error.strerror or error}; start one, see docs/ray.md."
+            f"no Ray cluster answers at {address}: {error.strerror or error}; start one, see docs/how-to/ray.md."
         ) from error
 
 

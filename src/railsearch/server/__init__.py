@@ -1,1 +1,1 @@
-"""The HTTP server: searches of index folders for programs in any language, and a page for people; see docs/http.md."""
+"""The HTTP server: searches of index folders for programs in any language, and a page for people."""

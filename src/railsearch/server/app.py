@@ -40,7 +40,9 @@ def create_app(service: Service) -> Gate:
     app = FastAPI(
         title="railsearch",
         version=railsearch.__version__,
-        description="Search certified indexes. Errors are problem details (RFC 9457). docs/http.md is the contract.",
+        description=(
+            "Search certified indexes. Errors are problem details (RFC 9457). docs/reference/http.md is the contract."
+        ),
         lifespan=lifespan,
         docs_url=None,
         redoc_url=None,

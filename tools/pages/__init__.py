@@ -1,0 +1,1 @@
+"""Pages of the documentation that are generated: nobody edits them, and a wrong one fails a test."""
