@@ -15,6 +15,7 @@ from railsearch.cli.options import Json
 from railsearch.cli.recommend import evaluate, recommend
 from railsearch.cli.search import search
 from railsearch.cli.serve import serve
+from railsearch.cli.similar import similar
 from railsearch.cli.story import tell_demo
 from railsearch.cli.terminal import make_console, make_summary_table, print_json
 from railsearch.cli.train import train
@@ -40,6 +41,7 @@ app.command()(train)
 app.command()(evaluate)
 app.command()(compare)
 app.command()(recommend)
+app.command()(similar)
 app.command()(serve)
 
 

@@ -100,3 +100,8 @@ def chosen_strategy(text: str | None) -> Strategy | None:
 def chosen_engine(text: str | None) -> Engine | None:
     """Read the engine that a command was given, and check that it is available here."""
     return None if text is None else ensure_available(parse_engine(text))
+
+
+def ids_of(text: str) -> list[str]:
+    """Return the ids in a text, which commas separate."""
+    return [part.strip() for part in text.split(",") if part.strip()]

@@ -19,6 +19,7 @@ from railsearch.cli.options import (
     chosen_engine,
     chosen_runner,
     chosen_strategy,
+    ids_of,
 )
 from railsearch.cli.terminal import make_console, make_frame_table, print_json, visible
 from railsearch.data import read_prepared
@@ -123,9 +124,9 @@ def recommend(
     if index is not None:
         recommender.open_index(index, engine=with_engine)
     found = recommender.recommend(
-        None if users is None else _ids(users),
+        None if users is None else ids_of(users),
         k,
-        histories=[_ids(own) for own in history] if history else None,
+        histories=[ids_of(own) for own in history] if history else None,
         filter_viewed=not keep_viewed,
         unknown_items="ignore" if ignore_unknown else "refuse",
         cold_start=cold_start,
@@ -181,7 +182,3 @@ def print_metrics(
         table.add_row(name, f"{value:.4f}", *bounds)
     console.print(table)
     console.print(f"protocol: {visible(protocol)}")
-
-
-def _ids(text: str) -> list[str]:
-    return [part.strip() for part in text.split(",") if part.strip()]

@@ -56,7 +56,7 @@ class ShardedSearch:
     ) -> SearchResult:
         """Search all shards, and merge their answers."""
         request = {"components": parts.components, "gate": parts.gate, "exclude": exclude}
-        allowed = self._allowed(allow)
+        allowed = self.allowed(allow)
         numbers = [number for number, count in enumerate(self.snapshot.num_items) if count]
         lost: list[Lost] = []
         while numbers:
@@ -65,7 +65,7 @@ class ShardedSearch:
             )
             lost += newly_lost
             if merged is not None:
-                return self._result(merged, lost, pad=pad, k=k)
+                return self.result(merged, lost, pad=pad, k=k)
             numbers = [number for number in numbers if number not in {own.shard for own in lost}]
         raise _lost_error(lost, "no shard answered; try again later")
 
@@ -131,7 +131,7 @@ class ShardedSearch:
         pairs = zip(numbers, answers, strict=True)
         return [(number, answer) for number, answer in pairs if isinstance(answer, ShardAnswer)], lost
 
-    def _allowed(self, allow: Allow) -> list[Allow]:
+    def allowed(self, allow: Allow) -> list[Allow]:
         """Return the filter of every shard: a mask is cut up, everything else is the same for all."""
         num_shards = len(self.snapshot.versions)
         if allow is None or isinstance(allow, str):
@@ -175,7 +175,8 @@ class ShardedSearch:
         everything = torch.cat(own).sort().values  # (M,)
         return [mask[torch.searchsorted(everything, ids)] for ids in own]
 
-    def _result(self, merged: Merged, lost: Sequence[Lost], *, pad: bool, k: int) -> SearchResult:
+    def result(self, merged: Merged, lost: Sequence[Lost], *, pad: bool, k: int) -> SearchResult:
+        """Return the result of merged answers, in which some shards may be missing."""
         ceiling, count = merged.ceiling, self.snapshot.count
         num_lost = sum(self.snapshot.num_items[own.shard] for own in lost)
         if num_lost:

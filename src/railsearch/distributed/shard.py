@@ -15,7 +15,7 @@ from railsearch.distributed.snapshots import find_snapshots
 from railsearch.foundation.errors import IndexFolderError
 from railsearch.foundation.inputs import ArrayLike
 from railsearch.foundation.results import NO_ITEM, Explanation, ItemBatch
-from railsearch.index import Allow, Engine, Exclude, Index, Strategy, searching
+from railsearch.index import Allow, Engine, Exclude, Index, Strategy, searching, similar
 from railsearch.index.building import check_parts
 from railsearch.index.corpus import Corpus
 from railsearch.index.filters import make_filter
@@ -154,6 +154,33 @@ class Shard:
                 _rows_of(corpus, seen)
             )
         found = searching.find(corpus, parts, own_k, strategy, row_filter, floor=floor)
+        return ShardAnswer(
+            ids=searching.found_ids(corpus, found),
+            scores=found.scores,
+            ceiling=found.ceiling,
+            num_scored=found.num_scored,
+        )
+
+    def vectors(self, version: int, ids: Tensor) -> Tensor:
+        """Return the components (n, Px * d) of items that are here, by integer id; see `similar.vectors_of`."""
+        return similar.vectors_of(self._at(version).contents.corpus, ids)
+
+    @plain_arithmetic()
+    def similar(self, version: int, vectors: Tensor, *, k: int, exclude: Sequence[Tensor], allow: Allow) -> ShardAnswer:
+        """Find the k items that are most similar to each of some vectors, or as many as there are.
+
+        Args:
+            version: the version to search.
+            vectors: (B, Px * d) components of items, of length 1.
+            k: the number of items to return.
+            exclude: B times (n,) integer ids.
+            allow: as in `Index.search`; a mask has one value for each of `ids`.
+        """
+        corpus = self._at(version).contents.corpus
+        own_k = min(k, len(corpus.ids))
+        if own_k == 0 or len(vectors) == 0:
+            return _empty_answer(vectors)
+        found = similar.find_similar(corpus, vectors, own_k, similar.filter_of(corpus, exclude, allow))
         return ShardAnswer(
             ids=searching.found_ids(corpus, found),
             scores=found.scores,

@@ -14,18 +14,13 @@ from railsearch.distributed.locating import Located, check_ids, locate
 from railsearch.distributed.opened import OpenSnapshot
 from railsearch.distributed.query_side import QuerySide
 from railsearch.distributed.searching import Partial, ShardedSearch, answers_of, ids_of_shards
+from railsearch.distributed.similar import similar_items
 from railsearch.distributed.starting import WorkersName, shard_places, start_workers
 from railsearch.distributed.workers import Call, Workers
 from railsearch.distributed.writing import ShardedWriter, changing, put_items, remove_items
 from railsearch.folders import load_similarity
 from railsearch.foundation.errors import IndexFolderError, InvalidInputError
-from railsearch.foundation.inputs import (
-    ArrayLike,
-    ArrowTable,
-    as_choice,
-    as_path,
-    check_count,
-)
+from railsearch.foundation.inputs import ArrayLike, ArrowTable, as_choice, as_path, check_count
 from railsearch.foundation.results import Explanation, SearchResult
 from railsearch.index import Allow, BruteForce, Engine, Exclude, Flat, Strategy
 from railsearch.index.building import Items
@@ -220,13 +215,15 @@ class ShardedIndex:
             strategy = opened.tuned_strategy(k, self.engine) or BruteForce()
         check_strategy(strategy)
         parts = self.query_side.parts(queries, user_ids)
-        return ShardedSearch(
-            workers=self.workers,
-            snapshot=opened.snapshot,
-            is_certifiable=self.query_side.similarity.is_certifiable,
-            has_metadata=opened.has_metadata,
-            has_keys=self.has_keys,
-        ).run(parts, k, strategy, exclude=exclude, allow=allow, pad=pad, partial=chosen)
+        return self._search_of(opened).run(parts, k, strategy, exclude=exclude, allow=allow, pad=pad, partial=chosen)
+
+    def similar_items(
+        self, ids: ArrayLike | int | str, k: int = 10, *, exclude: ArrayLike | None = None, allow: Allow = None,
+        pad: bool = False,
+    ) -> SearchResult:  # fmt: skip
+        """Find the k items of all shards that are most similar to each of some items; see `Index.similar_items`."""
+        search = self._search_of(self._opened)
+        return similar_items(search, self.layout, ids, k, exclude=exclude, allow=allow, pad=pad)
 
     def find(self, ids: ArrayLike) -> Tensor:
         """Return the integer id of each given id (n,), which may be strings; -1 for those that are not in the index."""
@@ -251,13 +248,9 @@ class ShardedIndex:
         return found
 
     def add(
-        self,
-        items: Items,
-        ids: ArrayLike | None = None,
-        *,
-        metadata: ArrowTable | None = None,
+        self, items: Items, ids: ArrayLike | None = None, *, metadata: ArrowTable | None = None,
         show_progress: bool | None = None,
-    ) -> None:
+    ) -> None:  # fmt: skip
         """Add items whose ids are not in the index, to the shards that they belong to; durable once this returns.
 
         If the process is killed before that, nothing was added: the same call may be repeated.
@@ -272,13 +265,9 @@ class ShardedIndex:
         self._put(items, ids, metadata, replaces=False, show_progress=show_progress)
 
     def upsert(
-        self,
-        items: Items,
-        ids: ArrayLike | None = None,
-        *,
-        metadata: ArrowTable | None = None,
+        self, items: Items, ids: ArrayLike | None = None, *, metadata: ArrowTable | None = None,
         show_progress: bool | None = None,
-    ) -> None:
+    ) -> None:  # fmt: skip
         """Add items, or replace those with the same ids, as `add` does; durable once this returns."""
         self._put(items, ids, metadata, replaces=True, show_progress=show_progress)
 
@@ -313,6 +302,15 @@ class ShardedIndex:
             return False
         self._opened = found
         return True
+
+    def _search_of(self, opened: OpenSnapshot) -> ShardedSearch:
+        return ShardedSearch(
+            workers=self.workers,
+            snapshot=opened.snapshot,
+            is_certifiable=self.query_side.similarity.is_certifiable,
+            has_metadata=opened.has_metadata,
+            has_keys=self.has_keys,
+        )
 
     def _locate(self, ids: ArrayLike) -> Located:
         return locate(self.workers, self.layout, self._opened.snapshot.versions, check_ids(ids, self.layout))

@@ -23,6 +23,8 @@ METHODS = frozenset(
         "put",
         "remove",
         "search",
+        "similar",
+        "vectors",
     }
 )
 """The methods of a shard that a call may name."""

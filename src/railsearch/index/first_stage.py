@@ -46,8 +46,8 @@ def best_by_average(
     for stretch in corpus.sum_tables(engine):
         first = stretch.first_row
         own_filter = None if row_filter is None else row_filter.of_rows(first, first + stretch.num_rows)
-        lists.append(_shifted(stretch.table.best(vectors, n, own_filter), first))
-    return _best_of(corpus, lists, n).rows[:, 0]
+        lists.append(shifted(stretch.table.best(vectors, n, own_filter), first))
+    return best_of(corpus, lists, n).rows[:, 0]
 
 
 @timed(Stage.FIRST_STAGE)
@@ -70,8 +70,8 @@ def best_by_weights(
             None if row_filter is None else row_filter.of_rows(stretch.first_row, stretch.first_row + len(stretch))
         )
         found = corpus.kernel.scan(vectors, stretch.parts.components.flatten(1), n, own_filter)
-        lists.append(_shifted(found, stretch.first_row))
-    return _best_of(corpus, lists, n).rows[:, 0]
+        lists.append(shifted(found, stretch.first_row))
+    return best_of(corpus, lists, n).rows[:, 0]
 
 
 @timed(Stage.FIRST_STAGE)
@@ -94,7 +94,7 @@ def best_per_component(
         own_filter = None if row_filter is None else row_filter.of_rows(first, last)
         found = corpus.kernel.best_by_component(query_parts, stretch.parts, n, max_scored + 1, own_filter)
         found_in.append((first, found))
-    nearest = _best_of(corpus, [_shifted(Nearest(found.rows, found.scores), first) for first, found in found_in], n)
+    nearest = best_of(corpus, [shifted(Nearest(found.rows, found.scores), first) for first, found in found_in], n)
     bounds = torch.cat([found.bounds for _, found in found_in], dim=1)  # (B, M)
     return Chosen(
         rows=nearest.rows.flatten(1),
@@ -118,8 +118,8 @@ def _best_by_engine(corpus: Corpus, query_parts: QueryParts, n: int, row_filter:
             found = stretch.table.best(vectors, limit, own_filter)
             if found.scores.shape[2] < stretch.num_rows:
                 best_outside = torch.maximum(best_outside, found.scores[:, :, -1].amax(dim=1))  # (B,)
-            found_in.append(_shifted(found, first))
-        nearest = _best_of(corpus, found_in, n + 1)
+            found_in.append(shifted(found, first))
+        nearest = best_of(corpus, found_in, n + 1)
         if nearest.scores.shape[2] > n:
             best_outside = torch.maximum(best_outside, nearest.scores[:, :, n].amax(dim=1))  # (B,)
         lists.append(nearest.rows[:, :, :n].flatten(1))  # (B, Pq * n)
@@ -154,7 +154,7 @@ def _check_limit(engine: Engine, n: int) -> None:
         raise InvalidInputError(f"{engine.key} returns at most {engine.max_n} rows but {n} are needed; ask for fewer.")
 
 
-def _shifted(found: Nearest, first_row: int) -> Nearest:
+def shifted(found: Nearest, first_row: int) -> Nearest:
     """Return the same rows, counted in the corpus instead of the segment."""
     return Nearest(_counted_from(first_row, found.rows), found.scores)
 
@@ -164,7 +164,7 @@ def _counted_from(first_row: int, rows: Tensor) -> Tensor:
     return rows if first_row == 0 else torch.where(rows == NO_ROW, NO_ROW, rows + first_row)
 
 
-def _best_of(corpus: Corpus, lists: list[Nearest], n: int) -> Nearest:
+def best_of(corpus: Corpus, lists: list[Nearest], n: int) -> Nearest:
     """Return the n best rows of several segments; of equal scores the smaller id."""
     if len(lists) == 1:
         return Nearest(lists[0].rows[:, :, :n], lists[0].scores[:, :, :n])

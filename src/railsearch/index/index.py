@@ -9,7 +9,7 @@ from torch import Tensor
 from railsearch.foundation.errors import InvalidInputError
 from railsearch.foundation.inputs import ArrayLike, ArrowTable, as_choice, as_path
 from railsearch.foundation.results import Explanation, SearchResult
-from railsearch.index import searching
+from railsearch.index import searching, similar
 from railsearch.index.building import Items
 from railsearch.index.contents import Contents
 from railsearch.index.corpus import Corpus, Precision
@@ -50,19 +50,11 @@ class Index:
     @classmethod
     @plain_arithmetic()
     def build(
-        cls,
-        similarity: Similarity,
-        items: Items,
-        ids: ArrayLike | None = None,
-        *,
-        path: str | Path | None = None,
-        metadata: ArrowTable | None = None,
-        precision: Precision | str = Precision.FP32,
-        scan: ScanPrecision | str = ScanPrecision.FULL,
-        engine: Engine | None = None,
-        source: Mapping[str, str] | None = None,
-        show_progress: bool | None = None,
-    ) -> Self:
+        cls, similarity: Similarity, items: Items, ids: ArrayLike | None = None, *, path: str | Path | None = None,
+        metadata: ArrowTable | None = None, precision: Precision | str = Precision.FP32,
+        scan: ScanPrecision | str = ScanPrecision.FULL, engine: Engine | None = None,
+        source: Mapping[str, str] | None = None, show_progress: bool | None = None,
+    ) -> Self:  # fmt: skip
         """Compute the item side of every item and keep it.
 
         Args:
@@ -207,16 +199,9 @@ class Index:
 
     @plain_arithmetic()
     def search(
-        self,
-        queries: ArrayLike | QueryParts,
-        k: int,
-        strategy: Strategy | None = None,
-        exclude: Exclude = None,
-        allow: Allow = None,
-        *,
-        user_ids: ArrayLike | None = None,
-        pad: bool = False,
-    ) -> SearchResult:
+        self, queries: ArrayLike | QueryParts, k: int, strategy: Strategy | None = None, exclude: Exclude = None,
+        allow: Allow = None, *, user_ids: ArrayLike | None = None, pad: bool = False,
+    ) -> SearchResult:  # fmt: skip
         """Find the k best items for each query, best first; ties go to the smaller id.
 
         Args:
@@ -237,19 +222,34 @@ class Index:
             self.contents, queries, k, strategy=strategy, exclude=exclude, allow=allow, user_ids=user_ids, pad=pad
         )
 
+    @plain_arithmetic()
+    def similar_items(
+        self, ids: ArrayLike | int | str, k: int = 10, *, exclude: ArrayLike | None = None, allow: Allow = None,
+        pad: bool = False,
+    ) -> SearchResult:  # fmt: skip
+        """Find the k items that are most similar to each of some items, never itself; ties go to the smaller id.
+
+        The score is the mean cosine of the items' components, each with its counterpart (docs/how-to/recommending.md).
+        One scan of all components finds the exact top K, whatever the engine and the strategy are.
+
+        Args:
+            ids: an item of this index, or a list of them: each is one query of the result.
+            k: the number of similar items for each.
+            exclude: ids that no answer may hold; unknown ids are ignored.
+            allow: as in `search`.
+            pad: as in `search`.
+        """
+        return similar.similar_items(self.contents, ids, k, exclude=exclude, allow=allow, pad=pad)
+
     def allowed_ids(self, allow: Allow) -> Tensor:
         """Return the ids, as in `ids`, of the items that `search` with this `allow` can find, ascending."""
         return searching.find_allowed(self._corpus, allow)  # (A,)
 
     @plain_arithmetic()
     def add(
-        self,
-        items: Items,
-        ids: ArrayLike | None = None,
-        *,
-        metadata: ArrowTable | None = None,
+        self, items: Items, ids: ArrayLike | None = None, *, metadata: ArrowTable | None = None,
         show_progress: bool | None = None,
-    ) -> None:
+    ) -> None:  # fmt: skip
         """Add items whose ids are not in the index; durable once this returns.
 
         Args:
@@ -262,13 +262,9 @@ class Index:
 
     @plain_arithmetic()
     def upsert(
-        self,
-        items: Items,
-        ids: ArrayLike | None = None,
-        *,
-        metadata: ArrowTable | None = None,
+        self, items: Items, ids: ArrayLike | None = None, *, metadata: ArrowTable | None = None,
         show_progress: bool | None = None,
-    ) -> None:
+    ) -> None:  # fmt: skip
         """Add items, or replace those with the same ids, as `add` does; durable once this returns."""
         self.contents.put(items, ids, metadata=metadata, replaces=True, show_progress=show_progress)
 

@@ -64,6 +64,8 @@ class Segment:
     """Tables that engines have built of this segment; they hold all rows, live or not."""
     checks: Checks | None = field(default=None, repr=False)
     """Checks the tensors before they are used for the first time; None if they were checked before."""
+    facts: dict[str, bool] = field(default_factory=dict, repr=False)
+    """Facts about the components that were found out once, by name: rows never change."""
 
     @classmethod
     def build(cls, ids: Tensor, parts: ItemParts, metadata: Metadata | None = None) -> "Segment":

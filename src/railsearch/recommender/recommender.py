@@ -21,6 +21,7 @@ from railsearch.recommender.fitting import TrainedModel, train_model
 from railsearch.recommender.folder import FORMAT, SavedRecommender, fingerprint_of, read_recommender, write_recommender
 from railsearch.recommender.recipe import Recipe
 from railsearch.recommender.requests import HistoriesLike, Requests, UnknownItems, find_rows
+from railsearch.recommender.similar import find_similar
 from railsearch.training import FitReport
 from railsearch.training.processes import Processes
 
@@ -44,17 +45,10 @@ class Recommender:
     """
 
     def __init__(
-        self,
-        *,
-        model: SequentialModel,
-        recipe: Recipe,
-        card: ModelCard,
-        items: "DataFrame",
-        user_ids: "Series | None" = None,
-        item_counts: Tensor | None = None,
-        interactions: Interactions | None = None,
+        self, *, model: SequentialModel, recipe: Recipe, card: ModelCard, items: "DataFrame",
+        user_ids: "Series | None" = None, item_counts: Tensor | None = None, interactions: Interactions | None = None,
         report: FitReport | None = None,
-    ) -> None:
+    ) -> None:  # fmt: skip
         self.model = model
         self.recipe = recipe
         self.card = card
@@ -76,18 +70,10 @@ class Recommender:
 
     @classmethod
     def fit(
-        cls,
-        interactions: InteractionsLike,
-        recipe: Recipe | None = None,
-        *,
-        split: Split | None = None,
-        start: "Recommender | None" = None,
-        folder: str | Path | None = None,
-        save_to: str | Path | None = None,
-        overwrite: bool = False,
-        processes: Processes | None = None,
-        show_progress: bool | None = None,
-    ) -> Self:
+        cls, interactions: InteractionsLike, recipe: Recipe | None = None, *, split: Split | None = None,
+        start: "Recommender | None" = None, folder: str | Path | None = None, save_to: str | Path | None = None,
+        overwrite: bool = False, processes: Processes | None = None, show_progress: bool | None = None,
+    ) -> Self:  # fmt: skip
         """Train a recommender, and measure it on the test items of the split.
 
         Args:
@@ -201,6 +187,23 @@ class Recommender:
         found = ((batch, answer(batch, k, search, popular)) for batch in requests.batches(QUERIES_PER_SEARCH))
         return pl.concat([to_table(result, batch.names, self.items["item"], ids) for batch, result in found])
 
+    def similar_items(
+        self, item_ids: int | str | Iterable[object], k: int = 10, *, exclude: Iterable[object] | None = None,
+        allow: Allow = None, pad: bool = False,
+    ) -> "DataFrame":  # fmt: skip
+        """Return the k items that are most similar to each item, as a table: item, similar, score, rank.
+
+        The score is the mean cosine of the items' components; one scan of the index finds the exact top K.
+
+        Args:
+            item_ids: an item of the index, or a list of them.
+            k: the number of similar items for each; an item is never similar to itself.
+            exclude: items that are never returned; unknown ones are ignored.
+            allow: as in `recommend`.
+            pad: return fewer than k items if `exclude` and `allow` leave fewer; by default, this raises an error.
+        """
+        return find_similar(self._searched(), self.items, item_ids, k, exclude=exclude, allow=allow, pad=pad)
+
     def search(
         self,
         histories: HistoriesLike,
@@ -312,14 +315,9 @@ class Recommender:
         return recommender
 
     def _requests(
-        self,
-        users: Iterable[object] | None,
-        histories: HistoriesLike | None,
-        *,
-        at: int | None,
-        unknown_items: UnknownItems | str,
-        remedy: str | None = ColdStart.REFUSE.remedy,
-    ) -> Requests:
+        self, users: Iterable[object] | None, histories: HistoriesLike | None, *, at: int | None,
+        unknown_items: UnknownItems | str, remedy: str | None = ColdStart.REFUSE.remedy,
+    ) -> Requests:  # fmt: skip
         return Requests.gather(
             users,
             histories,

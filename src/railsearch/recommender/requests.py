@@ -158,7 +158,7 @@ def find_rows(values: "Series", ids: "Series") -> Tensor:
 
 def _of_users(users: Iterable[object], interactions: Interactions, *, remedy: str | None) -> _Asked:
     """Return the histories of users by their ids; without a remedy, those of unknown users are empty."""
-    names = _as_series(users, "users")
+    names = as_series(users, "users")
     rows = find_rows(names, interactions.user_ids)  # (B,)
     is_known = rows >= 0  # (B,)
     if remedy is not None and not bool(is_known.all()):
@@ -187,14 +187,14 @@ def _of_lists(histories: object) -> _Asked:
     import polars as pl  # noqa: PLC0415  (importing railsearch stays cheap)
 
     if isinstance(histories, Mapping):
-        names, lists = _as_series(list(histories), "histories"), list(histories.values())
+        names, lists = as_series(list(histories), "histories"), list(histories.values())
     elif isinstance(histories, Sequence) and not isinstance(histories, (str, bytes)):
         names, lists = pl.Series("user", range(len(histories)), dtype=pl.Int64), list(histories)
     else:
         raise InvalidInputError(
             f"histories is a {type(histories).__name__}; give lists of item ids, a mapping to such lists, or a table."
         )
-    items = [_as_series(own, f"histories[{name!r}]").alias("item") for name, own in zip(names, lists, strict=True)]
+    items = [as_series(own, f"histories[{name!r}]").alias("item") for name, own in zip(names, lists, strict=True)]
     lengths = [len(own) for own in items]
     return _Asked(
         names=names,
@@ -241,7 +241,8 @@ def _check_time(at: object, *, has_times: bool) -> None:
         )
 
 
-def _as_series(values: object, name: str) -> "Series":
+def as_series(values: object, name: str) -> "Series":
+    """Return ids of one type as a series; refuse anything else."""
     import polars as pl  # noqa: PLC0415
 
     if isinstance(values, pl.Series):
