@@ -29,6 +29,7 @@ from railsearch.models import SequentialModel, histories_between
 from railsearch.models.sequential import consecutive_rows
 from railsearch.recommender import Recipe, Recommender
 from railsearch.recommender.card import describe_recommender
+from railsearch.recommender.features import items_of
 from railsearch.recommender.fitting import train_model
 from railsearch.similarity import CosineConfig, MixtureConfig
 from railsearch.training import FitReport
@@ -208,7 +209,7 @@ def _save(  # noqa: PLR0917  (everything that a recommender consists of)
         model=model,
         recipe=recipe,
         card=describe_recommender(split, recipe, report, evaluation),
-        items=known.items_table(),
+        items=items_of(recipe, known),
         user_ids=known.user_ids if model.similarity.takes_user_ids else None,
     )
     recommender.save(path, overwrite=True)

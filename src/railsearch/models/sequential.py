@@ -31,7 +31,7 @@ class SequentialModel(nn.Module):
     @property
     def device(self) -> torch.device:
         """Device of the weights."""
-        return self.encoder.item_table.weight.device
+        return next(self.encoder.parameters()).device
 
     @torch.no_grad()
     def encode(self, histories: Histories) -> Tensor:

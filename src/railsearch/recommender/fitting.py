@@ -5,10 +5,12 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 import xxhash
+from torch import Tensor
 
 from railsearch.data import Split
 from railsearch.foundation.errors import InvalidInputError
 from railsearch.models import SequentialModel
+from railsearch.recommender.features import features_of
 from railsearch.recommender.recipe import Recipe, build_encoder, build_similarity, starts_as_cosine
 from railsearch.recommender.warm_start import copy_weights
 from railsearch.similarity import MixtureConfig
@@ -48,8 +50,11 @@ def train_model(
     With a start, the weights begin as those of a trained model, and the start is validated as epoch 0.
     """
     _check_user_table(recipe, split.interactions.num_users)
-    model = _build(recipe, num_items=split.interactions.num_items)
+    features = features_of(recipe, split.interactions)  # (N, F)
+    model = _build(recipe, num_items=split.interactions.num_items, features=features)
     about = describe_run(recipe, split)
+    if features is not None:
+        about["features"] = f"checksum {xxhash.xxh3_64_hexdigest(features.numpy().tobytes())}"
     if start is not None:
         events = split.interactions
         copy_weights(
@@ -112,11 +117,11 @@ def _check_user_table(recipe: Recipe, num_users: int) -> None:
         )
 
 
-def _build(recipe: Recipe, *, num_items: int) -> SequentialModel:
+def _build(recipe: Recipe, *, num_items: int, features: Tensor | None) -> SequentialModel:
     seed = recipe.training.seed
     try:
         return SequentialModel(
-            encoder=build_encoder(recipe, num_items=num_items, seed=seed),
+            encoder=build_encoder(recipe, num_items=num_items, seed=seed, features=features),
             similarity=build_similarity(recipe, seed=seed),
         )
     except (RuntimeError, MemoryError, OverflowError, TypeError) as error:  # sizes that do not fit into memory

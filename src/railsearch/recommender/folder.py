@@ -2,6 +2,7 @@
 
 import dataclasses
 import io
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -33,6 +34,8 @@ if TYPE_CHECKING:
 ITEMS_FILE = "items.parquet"
 USERS_FILE = "users.parquet"
 COUNTS_FILE = "popularity.parquet"
+FEATURES = "encoder.item_table.features"
+"""Name of the weight that holds the features of items."""
 FORMAT = FolderFormat(
     "railsearch.recommender",
     2,
@@ -103,7 +106,9 @@ def read_recommender(path: Path) -> SavedRecommender:
             raise InvalidInputError(f"num_blocks is {recipe.encoder.num_blocks} but there are {len(tensors)} weights")
         with torch.device("meta"):  # no memory is taken before the weights are known to fit
             model = SequentialModel(
-                encoder=build_encoder(recipe, num_items=len(items), seed=None),
+                encoder=build_encoder(
+                    recipe, num_items=len(items), seed=None, feature_dim=_feature_dim(recipe, tensors)
+                ),
                 similarity=build_similarity(recipe, seed=None),
             )
         fill(model, tensors, folder / WEIGHTS_FILE)
@@ -114,6 +119,15 @@ def read_recommender(path: Path) -> SavedRecommender:
     if found != stated:
         raise FingerprintError(f"{folder} states model {stated} but holds {found}; restore it from a copy.")
     return SavedRecommender(model.train(False), recipe, card, items, users, counts, found)
+
+
+def _feature_dim(recipe: Recipe, tensors: Mapping[str, Tensor]) -> int | None:
+    """Return how many features each item has; None if the recipe names none."""
+    if recipe.encoder.item_features is None:
+        return None
+    if FEATURES not in tensors or tensors[FEATURES].ndim != 2:
+        raise InvalidInputError(f"encoder.item_features is set but {WEIGHTS_FILE} holds no {FEATURES}")
+    return tensors[FEATURES].shape[1]
 
 
 def _read_counts(content: bytes, num_items: int) -> Tensor:

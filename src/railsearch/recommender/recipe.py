@@ -1,9 +1,10 @@
 """The recipe of a recommender: data, split, encoder, similarity and training, readable as a TOML file."""
 
 from pathlib import Path
-from typing import Annotated, Literal
+from typing import Annotated, Literal, Self
 
-from pydantic import Field
+from pydantic import Field, model_validator
+from torch import Tensor
 
 from railsearch.data import Interactions, read_prepared
 from railsearch.encoders import HSTU, SASRec, SequenceEncoder
@@ -42,6 +43,26 @@ class SequenceConfig(Config):
         default=None,
         description="apply layer norm to outputs; by default false if the similarity is a cosine or starts as one",
     )
+    item_features: str | None = Field(
+        default=None,
+        description="column of the items table with a list of numbers for each item, such as an embedding of its text: "
+        "items that were not there in training can then be added",
+    )
+    item_ids: bool = Field(
+        default=True, description="learn a row for each item; false uses item_features in place of these rows"
+    )
+    item_id_dropout: float = Field(
+        default=0.0,
+        ge=0,
+        lt=1,
+        description="share of item lookups in training that use item_features alone; helps new items",
+    )
+
+    @model_validator(mode="after")
+    def _check_items(self) -> Self:
+        if not self.item_ids and self.item_features is None:
+            raise ValueError("item_ids is false but item_features names no column; name one, or set item_ids to true")
+        return self
 
 
 class SASRecConfig(SequenceConfig):
@@ -105,14 +126,36 @@ def starts_as_cosine(recipe: Recipe) -> bool:
     return isinstance(recipe.similarity, MixtureConfig) and recipe.similarity.starts_as_cosine
 
 
-def build_encoder(recipe: Recipe, *, num_items: int, seed: int | None) -> SequenceEncoder:
-    """Build the encoder that a recipe describes, with its initial weights."""
-    settings = recipe.encoder.model_dump(exclude={"kind", "normalizes_output"})
+def build_encoder(
+    recipe: Recipe,
+    *,
+    num_items: int,
+    seed: int | None,
+    features: Tensor | None = None,
+    feature_dim: int | None = None,
+) -> SequenceEncoder:
+    """Build the encoder that a recipe describes, with its initial weights.
+
+    Args:
+        recipe: the settings.
+        num_items: N, the number of items.
+        seed: seed of the initial weights.
+        features: (N, F) features of the items, if the recipe names some.
+        feature_dim: F, if features are loaded with the weights.
+    """
+    settings = recipe.encoder.model_dump(exclude={"kind", "normalizes_output", "item_features"})
     kind = SASRec if isinstance(recipe.encoder, SASRecConfig) else HSTU
     normalizes = recipe.encoder.normalizes_output
     if normalizes is None:
         normalizes = not (starts_as_cosine(recipe) or isinstance(recipe.similarity, CosineConfig))
-    return kind(num_items=num_items, normalizes_output=normalizes, seed=seed, **settings)
+    return kind(
+        num_items=num_items,
+        normalizes_output=normalizes,
+        item_features=features,
+        feature_dim=feature_dim,
+        seed=seed,
+        **settings,
+    )
 
 
 def build_similarity(recipe: Recipe, *, seed: int | None) -> Similarity:

@@ -17,6 +17,7 @@ from railsearch.recommender.answers import check_enough, index_columns, index_id
 from railsearch.recommender.card import describe_recommender
 from railsearch.recommender.cold_start import ColdStart, answer, find_popular
 from railsearch.recommender.events import InteractionsLike, as_interactions, as_split, check_items, split_of
+from railsearch.recommender.features import items_of
 from railsearch.recommender.fitting import TrainedModel, train_model
 from railsearch.recommender.folder import FORMAT, SavedRecommender, fingerprint_of, read_recommender, write_recommender
 from railsearch.recommender.recipe import Recipe
@@ -110,7 +111,7 @@ class Recommender:
             model=model,
             recipe=recipe,
             card=describe_recommender(split, recipe, report, evaluation),
-            items=known.items_table(),
+            items=items_of(recipe, known),
             user_ids=known.user_ids if model.similarity.takes_user_ids else None,
             item_counts=split.count_items(),
             interactions=known,

@@ -138,7 +138,7 @@ class _Asked:
 
 
 def find_rows(values: "Series", ids: "Series") -> Tensor:
-    """Return the row of each value among ids, which are sorted and all different; -1 if there is none.
+    """Return the row of each value among ids, which are all different; -1 if there is none.
 
     A value of another type equals an id if nothing is lost by conversion: 3.0 and "3" equal 3, but 3.5 and "03" do not.
     """
@@ -151,7 +151,11 @@ def find_rows(values: "Series", ids: "Series") -> Tensor:
         is_same = alike.cast(values.dtype, strict=False) == values
     except pl.exceptions.PolarsError:
         return torch.full((len(values),), -1)
-    rows = ids.search_sorted(alike).cast(pl.Int64).clip(0, len(ids) - 1)
+    if ids.is_sorted():
+        rows = ids.search_sorted(alike).cast(pl.Int64).clip(0, len(ids) - 1)
+    else:  # items were added after training
+        order = ids.arg_sort()
+        rows = order.gather(ids.gather(order).search_sorted(alike).clip(0, len(ids) - 1)).cast(pl.Int64)
     is_there = (is_same & (ids.gather(rows) == alike)).fill_null(value=False)
     return torch.from_numpy(rows.set(~is_there, -1).to_numpy(writable=True))
 

@@ -13,9 +13,9 @@ from railsearch.similarity.projection import Projection
 if TYPE_CHECKING:
     from polars import Series
 
-FREE = {"num_items", "dropout"}
-"""Settings of an encoder that a warm start may change: neither is the size of a copied weight."""
-ITEM_TABLE = "item_table.weight"
+FREE = {"num_items", "dropout", "item_id_dropout"}
+"""Settings of an encoder that a warm start may change: none is the size of a copied weight."""
+ITEM_TABLE = "item_table."
 
 
 @torch.no_grad()
@@ -35,17 +35,15 @@ def copy_weights(
     """
     _check_encoder(model, start)
     rows = find_rows(item_ids, start_ids)  # (N,) rows of the trained table, negative for new items
-    is_known = rows >= 0  # (N,)
-    if not bool(is_known.any()):
+    if not bool((rows >= 0).any()):
         raise InvalidInputError(
             f"the start knows none of the {len(item_ids):,} items (its first is {start_ids[0]!r}, the data's first is "
             f"{item_ids[0]!r}); start from a model of the same items."
         )
+    model.encoder.item_table.continue_from(start.encoder.item_table, rows)
     weights = model.encoder.state_dict()
     for name, trained in start.encoder.state_dict().items():
-        if name == ITEM_TABLE:
-            weights[name][: len(rows)][is_known] = trained[rows[is_known]]
-        else:
+        if not name.startswith(ITEM_TABLE):
             weights[name].copy_(trained)
     if is_continued(model.similarity, start.similarity):
         if model.similarity.takes_user_ids and not has_same_users:
@@ -63,11 +61,11 @@ def copy_weights(
 
 def _check_encoder(model: SequentialModel, start: SequentialModel) -> None:
     ours, theirs = ({"kind": each.encoder.kind, **each.encoder.config} for each in (model, start))
-    for name, value in ours.items():
-        if name not in FREE and theirs.get(name) != value:
+    for name in [*ours, *(name for name in theirs if name not in ours)]:
+        if name not in FREE and theirs.get(name) != ours.get(name):
             raise InvalidInputError(
-                f"encoder.{name} is {value!r} but the start has {theirs.get(name)!r}; use the encoder settings of the "
-                "start."
+                f"encoder.{name} is {ours.get(name)!r} but the start has {theirs.get(name)!r}; use the encoder "
+                "settings of the start."
             )
 
 

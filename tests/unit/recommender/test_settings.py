@@ -17,7 +17,7 @@ from railsearch.recipes import (
     TextMixtureConfig,
 )
 
-FROM_THE_RECIPE = {"seed", "dim", "query_dim", "item_dim", "num_items"}
+FROM_THE_RECIPE = {"seed", "dim", "query_dim", "item_dim", "num_items", "feature_dim"}
 """Arguments that other sections of a recipe or the data decide."""
 BY_THE_SIMILARITY = {"normalizes_output": None}
 """Settings that a recipe leaves to the similarity unless it states them."""

@@ -3,10 +3,11 @@
 from collections.abc import Iterator, Mapping
 from typing import ClassVar, Protocol, Self, runtime_checkable
 
-from torch import Tensor, nn
+from torch import Tensor
 from torch.nn import Parameter
 
 from railsearch.encoders.sequence.histories import Histories
+from railsearch.encoders.sequence.item_table import ItemTable
 from railsearch.similarity.contract import ConfigValue
 
 
@@ -16,10 +17,14 @@ class SequenceEncoder(Protocol):
 
     kind: ClassVar[str]
     dim: int
-    num_items: int
     max_length: int
-    item_table: nn.Embedding
+    item_table: ItemTable
     training: bool
+
+    @property
+    def num_items(self) -> int:
+        """Number of items."""
+        ...
 
     @property
     def config(self) -> dict[str, ConfigValue]:

@@ -7,7 +7,8 @@ import torch
 import torch.nn.functional as F  # noqa: N812
 from torch import Generator, Tensor, nn
 
-from railsearch.encoders.sequence.histories import Histories, check_item_rows
+from railsearch.encoders.sequence.histories import Histories
+from railsearch.encoders.sequence.item_table import ItemTable
 from railsearch.encoders.sequence.packing import Packing, group_histories
 from railsearch.foundation.errors import InvalidInputError
 from railsearch.foundation.inputs import check_count, check_seed, check_share
@@ -25,6 +26,11 @@ class SASRec(nn.Module):
         max_length: the longest history.
         dropout: share of values dropped while training, of the input and in the blocks.
         normalizes_output: apply layer norm to outputs, as for a Mixture of Logits; a cosine normalises by itself.
+        item_features: (N, F) features of each item, such as an embedding of its text; their projection is added to the
+            item table, for histories and for the similarity alike.
+        item_ids: learn a row for each item; False replaces these rows with item_features.
+        item_id_dropout: share of item lookups in training that use the features alone; without features, no effect.
+        feature_dim: F, if item_features are loaded with the weights.
         seed: seed of the initial weights; None draws them from torch's global generator.
 
     >>> encoder = SASRec(num_items=100, dim=16, max_length=20, seed=0).eval()
@@ -48,10 +54,13 @@ class SASRec(nn.Module):
         max_length: int = 200,
         dropout: float = 0.2,
         normalizes_output: bool = True,
+        item_features: Tensor | None = None,
+        item_ids: bool = True,
+        item_id_dropout: float = 0.0,
+        feature_dim: int | None = None,
         seed: int | None = None,
     ) -> None:
         super().__init__()
-        self.num_items = check_count(num_items, name="num_items")
         self.dim = check_count(dim, name="dim")
         self.num_heads = check_count(num_heads, name="num_heads")
         if self.dim % self.num_heads:
@@ -59,13 +68,25 @@ class SASRec(nn.Module):
         self.max_length = check_count(max_length, name="max_length")
         self.dropout = check_share(dropout, name="dropout")
         self.normalizes_output = normalizes_output
-        self.item_table = nn.Embedding(self.num_items, self.dim)
+        self.item_table = ItemTable(
+            num_items=num_items,
+            dim=self.dim,
+            features=item_features,
+            feature_dim=feature_dim,
+            has_ids=item_ids,
+            id_dropout=item_id_dropout,
+        )
         self.position_table = nn.Embedding(self.max_length, self.dim)
         self.blocks = nn.ModuleList(
             _Block(dim=self.dim, num_heads=self.num_heads, dropout=self.dropout)
             for _ in range(check_count(num_blocks, name="num_blocks"))
         )
         self.reset_parameters(None if seed is None else Generator().manual_seed(check_seed(seed)))
+
+    @property
+    def num_items(self) -> int:
+        """Number of items."""
+        return self.item_table.num_items
 
     @property
     def config(self) -> dict[str, ConfigValue]:
@@ -78,11 +99,12 @@ class SASRec(nn.Module):
             "max_length": self.max_length,
             "dropout": self.dropout,
             "normalizes_output": self.normalizes_output,
+            **self.item_table.config,
         }
 
     def reset_parameters(self, generator: Generator | None = None) -> None:
         """Initialize all weights again, from the generator if there is one."""
-        nn.init.trunc_normal_(self.item_table.weight, std=0.02, generator=generator)
+        self.item_table.reset_parameters(generator)
         nn.init.trunc_normal_(self.position_table.weight, std=math.sqrt(1 / self.dim), generator=generator)
         for module in self.blocks.modules():
             if isinstance(module, nn.Linear):
@@ -103,10 +125,7 @@ class SASRec(nn.Module):
 
     def embed_items(self, rows: Tensor | None = None) -> Tensor:
         """Return the item embeddings of these rows (n, D), or of all items, for a similarity."""
-        if rows is None:
-            return self.item_table.weight
-        check_item_rows(rows, num_items=self.num_items, name="rows")
-        return F.embedding(rows, self.item_table.weight)
+        return self.item_table.embed(rows)
 
 
 class _Block(nn.Module):
