@@ -13,10 +13,13 @@ from railsearch.models import SequentialModel
 from railsearch.recommender.features import features_of
 from railsearch.recommender.recipe import Recipe, build_encoder, build_similarity, starts_as_cosine
 from railsearch.recommender.warm_start import copy_weights
-from railsearch.similarity import MixtureConfig
-from railsearch.training import FitReport
+from railsearch.similarity import DotProduct, MixtureConfig
+from railsearch.training import FitReport, TrainingConfig
+from railsearch.training.checkpoints import recorded_settings
+from railsearch.training.cosine_first import CosineFirstTask, plain_similarity
 from railsearch.training.loop import train
 from railsearch.training.processes import Processes
+from railsearch.training.task import FirstPhase
 from railsearch.training.tasks.histories import NextItemTask
 
 if TYPE_CHECKING:
@@ -24,6 +27,8 @@ if TYPE_CHECKING:
 
 
 COSINE_START_RATE = 0.1
+COSINE_SHARE = (2, 3)
+"""Share of the epochs in which a mixture that starts as a cosine is trained as one, as a fraction."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -65,18 +70,46 @@ def train_model(
             has_same_users=start.user_ids is not None and start.user_ids.equals(events.user_ids),
         )
         about["start"] = start.fingerprint
+    config, plain = _resolve_cosine_epochs(recipe, model, folder, has_start=start is not None)
+    fixed = frozenset(name for name, _ in model.named_parameters() if name.startswith("similarity."))
     report = train(
-        NextItemTask(model, split, recipe.training),
-        recipe.training,
+        NextItemTask(model, split, config) if plain is None else CosineFirstTask(model, plain, split, config),
+        config,
         folder=folder,
         about=about,
         processes=processes,
         rate_factors=_rate_factors(recipe, model),
+        first_phase=None if plain is None else FirstPhase(config.cosine_epochs or 0, fixed),
         validates_start=start is not None,
         unit="users",
         show_progress=show_progress,
     )
     return model, report
+
+
+def _resolve_cosine_epochs(
+    recipe: Recipe, model: SequentialModel, folder: Path | None, *, has_start: bool
+) -> tuple[TrainingConfig, DotProduct | None]:
+    """Return the settings with the number of epochs in which the model is trained as a cosine, and that cosine.
+
+    The default depends on the number of epochs, so a run that resumes with more epochs keeps the number that it
+    recorded. A run that recorded none is older than this setting, and has no such epochs.
+    """
+    config, plain = recipe.training, plain_similarity(model.similarity)
+    count = config.cosine_epochs
+    if count and plain is None:
+        raise InvalidInputError(
+            f"training.cosine_epochs is {count} but the similarity does not start as a cosine (a user table, a random "
+            "start, another kind, or a trained mixture to start from); set training.cosine_epochs=0."
+        )
+    if count is None:
+        recorded = None if folder is None else recorded_settings(folder)
+        if recorded is not None:
+            kept = recorded.get("cosine_epochs")
+            count = kept if isinstance(kept, int) else 0
+        else:
+            count = 0 if plain is None or has_start else config.epochs * COSINE_SHARE[0] // COSINE_SHARE[1]
+    return config.model_copy(update={"cosine_epochs": count}), plain if count else None
 
 
 def _rate_factors(recipe: Recipe, model: SequentialModel) -> dict[str, float]:

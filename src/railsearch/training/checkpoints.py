@@ -46,6 +46,8 @@ class State:
     reports: list[EpochReport] = field(default_factory=list)
     best_epoch: int = 0
     num_log_lines: int = 0
+    first_phase_end: int | None = None
+    """Number of epochs of the first phase, if it ended early."""
     best: dict[str, Tensor] | None = None
     """Weights of the best epoch; only in a state that was read from disk."""
 
@@ -105,20 +107,12 @@ class Checkpoints:
 
     def _check_run(self) -> None:
         """Refuse a folder whose run has other settings, except for those in FREE_SETTINGS."""
-        ours, file = self._settings, self._folder / RUN_FILE
-        if not file.is_file():
+        ours, theirs = self._settings, recorded_settings(self._folder)
+        if theirs is None:
             self._folder.mkdir(parents=True, exist_ok=True)
-            with new_file(file) as written:
+            with new_file(self._folder / RUN_FILE) as written:
                 written.write_text(json.dumps(ours, indent=1) + "\n")
             return
-        try:
-            theirs = json.loads(file.read_text())
-            if not isinstance(theirs, dict):
-                raise ValueError("it is not a JSON object")
-        except (OSError, ValueError) as error:
-            raise InvalidInputError(
-                f"{file} cannot be read ({error}); choose another folder, or remove this one to start again."
-            ) from error
         # A setting that the run did not record did not exist when the run started.
         differing = [key for key in theirs.keys() - FREE_SETTINGS if ours.get(key) != theirs[key]]
         if differing:
@@ -152,6 +146,22 @@ class Checkpoints:
     def _found(self) -> list[Path]:
         """Return the folders of checkpoints, oldest first."""
         return sorted(path for path in (self._folder / "checkpoints").glob("[0-9]*-[0-9]*") if path.is_dir())
+
+
+def recorded_settings(folder: Path) -> dict[str, object] | None:
+    """Return the settings of the run that a folder holds; None if it holds none."""
+    file = folder / RUN_FILE
+    if not file.is_file():
+        return None
+    try:
+        settings = json.loads(file.read_text())
+        if not isinstance(settings, dict):
+            raise ValueError("it is not a JSON object")
+    except (OSError, ValueError) as error:
+        raise InvalidInputError(
+            f"{file} cannot be read ({error}); choose another folder, or remove this one to start again."
+        ) from error
+    return settings
 
 
 def _write(file: Path, tensors: dict[str, Tensor]) -> str:

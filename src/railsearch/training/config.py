@@ -73,6 +73,12 @@ class TrainingConfig(LoopConfig):
     positions_per_history: int | None = Field(
         default=None, ge=1, description="positions drawn from each history in each epoch; all by default"
     )
+    cosine_epochs: int | None = Field(
+        default=None,
+        ge=0,
+        description="first epochs, in which a mixture that starts as a cosine is trained as that cosine; by default "
+        "two thirds of the epochs, and 0 for other similarities and with a start; a run that resumes keeps its number",
+    )
     similarity_rate: float | None = Field(
         default=None,
         gt=0,

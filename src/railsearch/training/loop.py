@@ -29,7 +29,7 @@ from railsearch.training.progress import TrainingProgress
 from railsearch.training.report import EpochReport, FitReport
 from railsearch.training.schedule import learning_rate
 from railsearch.training.seeds import derive_generator, derive_seed
-from railsearch.training.task import Batch, Task, check_metric, diverged
+from railsearch.training.task import Batch, FirstPhase, Task, check_metric, diverged
 
 logger = logging.getLogger(__name__)
 
@@ -42,6 +42,7 @@ def train(
     about: Mapping[str, object] | None = None,
     processes: Processes | None = None,
     rate_factors: Mapping[str, float] | None = None,
+    first_phase: FirstPhase | None = None,
     validates_start: bool = False,
     unit: str = "examples",
     show_progress: bool | None = None,
@@ -56,6 +57,7 @@ def train(
             run with other values is refused.
         processes: the processes that train together, each with a model of the same initial weights.
         rate_factors: names of weights, and the factors by which their learning rates differ from the config's.
+        first_phase: the epochs at the start in which some weights do not move; none by default.
         validates_start: validate the initial weights as epoch 0, which can be the best epoch; always true if there are
             no epochs to train.
         unit: name of the examples in the progress bar.
@@ -74,13 +76,17 @@ def train(
     processes = processes or Processes()
     model = task.model
     trained = {name: parameter for name, parameter in model.named_parameters() if parameter.requires_grad}
-    by_factor: dict[float, list[str]] = {}
+    groups: dict[tuple[float, bool], list[str]] = {}
     for name in trained:
-        by_factor.setdefault((rate_factors or {}).get(name, 1.0), []).append(name)
-    names = [name for group in by_factor.values() for name in group]
-    weights = [trained[name] for name in names]
+        is_fixed = first_phase is not None and name in first_phase.fixed
+        groups.setdefault(((rate_factors or {}).get(name, 1.0), is_fixed), []).append(name)
+    names = [name for group in groups.values() for name in group]
+    device = trained[names[0]].device
     optimizer = AdamW(
-        [{"params": [trained[name] for name in group], "factor": factor} for factor, group in by_factor.items()],
+        [
+            {"params": [trained[name] for name in group], "factor": factor, "is_fixed": is_fixed}
+            for (factor, is_fixed), group in groups.items()
+        ],
         lr=config.learning_rate,
         betas=config.betas,
         weight_decay=config.weight_decay,
@@ -91,7 +97,6 @@ def train(
         checkpoints = Checkpoints(
             folder, model=model, optimizer=optimizer, names=names, config=config, about=about or {}
         )
-    device = weights[0].device
     with ExitStack() as stack:
         if folder is not None and processes.is_first:
             stack.enter_context(_alone_in(folder))
@@ -110,7 +115,7 @@ def train(
         )
         stack.enter_context(log)
         stack.enter_context(progress)
-        run = _Run(task, config, optimizer, weights, processes, checkpoints, log, progress, best, state)
+        run = _Run(task, config, optimizer, first_phase, processes, checkpoints, log, progress, best, state)
         progress.resume(state.epoch, state.step, state.last_validation)
         try:
             if (validates_start or config.epochs == 0) and not state.reports and state.step == 0:
@@ -144,7 +149,7 @@ class _Run:
     task: Task
     config: LoopConfig
     optimizer: AdamW
-    weights: list[nn.Parameter]
+    first_phase: FirstPhase | None
     processes: Processes
     checkpoints: Checkpoints | None
     log: TrainingLog
@@ -157,13 +162,34 @@ class _Run:
     def steps_per_epoch(self) -> int:
         return math.ceil(self.task.num_examples / self.config.batch_size)
 
+    @property
+    def _first_phase_end(self) -> int:
+        """Number of epochs of the first phase; 0 without one."""
+        if self.state.first_phase_end is not None:
+            return self.state.first_phase_end
+        return 0 if self.first_phase is None else self.first_phase.epochs
+
+    @property
+    def _is_first_phase(self) -> bool:
+        """Whether the next step belongs to the first phase."""
+        return self.state.epoch < self._first_phase_end
+
+    def _end_first_phase(self) -> None:
+        """End the first phase now, and continue from the best weights."""
+        self.task.model.load_state_dict(self.best)
+        self.state = replace(self.state, first_phase_end=self.state.epoch)
+
     def validate_start(self) -> None:
         """Validate the initial weights, as epoch 0."""
         self._finish(0)
 
     def go(self) -> None:
         """Train until the last epoch, or until patience runs out."""
-        while self.state.epoch < self.config.epochs and not self._is_out_of_patience():
+        while self.state.epoch < self.config.epochs:
+            if self._is_out_of_patience():
+                if not self._is_first_phase:
+                    return
+                self._end_first_phase()
             self._train_epoch()
             self._finish(self.state.epoch + 1)
 
@@ -191,21 +217,27 @@ class _Run:
 
     def _step(self, epoch: int, step: int, examples: Tensor) -> StepLosses:
         """Run one step of the optimizer and return the mean losses over the examples of all processes."""
-        rate = learning_rate(self.config, (epoch - 1) * self.steps_per_epoch + step, self.steps_per_epoch)
+        number, is_first_phase = (epoch - 1) * self.steps_per_epoch + step, self._is_first_phase
+        weights: list[nn.Parameter] = []
         for group in self.optimizer.param_groups:
+            if group["is_fixed"] and is_first_phase:
+                continue
+            first_epoch = self._first_phase_end if group["is_fixed"] else 0
+            rate = learning_rate(self.config, number, self.steps_per_epoch, first_epoch=first_epoch)
             group["lr"] = rate * group["factor"]
+            weights += group["params"]
         self.optimizer.zero_grad()
         generator = derive_generator(self.config.seed, "step", epoch, step, self.processes.rank)
         # Dropout takes no generator: it draws from the global state.
         torch.manual_seed(derive_seed(self.config.seed, "dropout", epoch, step, self.processes.rank))
         shared = derive_seed(self.config.seed, "shared", epoch, step)
-        own = self.task.step(Batch(examples, self.processes.own(examples), generator, shared))
+        own = self.task.step(Batch(examples, self.processes.own(examples), generator, shared, is_first_phase))
         losses = StepLosses(*self.processes.sum(own.softmax, own.balance))
         if not math.isfinite(losses.softmax):
             raise diverged(f"the loss is {losses.softmax}", self.config)
-        self.processes.sum_gradients(self.weights)
+        self.processes.sum_gradients(weights)
         if self.config.max_gradient_norm is not None:
-            nn.utils.clip_grad_norm_(self.weights, self.config.max_gradient_norm)
+            nn.utils.clip_grad_norm_(weights, self.config.max_gradient_norm)
         self.optimizer.step()
         return losses
 
@@ -233,7 +265,13 @@ class _Run:
         group = self.optimizer.param_groups[0]
         self.log.write(report, learning_rate=group["lr"] / group["factor"])
         self.progress.finish_epoch(report)
-        self.state = State(epoch=epoch, reports=reports, best_epoch=best_epoch, num_log_lines=len(reports))
+        self.state = State(
+            epoch=epoch,
+            reports=reports,
+            best_epoch=best_epoch,
+            num_log_lines=len(reports),
+            first_phase_end=self.state.first_phase_end,
+        )
         self._save()
 
     def _is_best(self, validation: dict[str, float] | None) -> bool:
@@ -245,10 +283,11 @@ class _Run:
         return best is None or validation[self.config.metric] > best[self.config.metric]
 
     def _is_out_of_patience(self) -> bool:
-        """Return True if the last `patience` validations were no better than the best one."""
+        """Return True if the last `patience` validations of this phase were no better than the best one."""
         if self.config.patience is None or self.state.last_validation is None:
             return False
-        since = [each for each in self.state.reports if each.epoch > self.state.best_epoch and each.validation]
+        last = max(self.state.best_epoch, 0 if self._is_first_phase else self._first_phase_end)
+        since = [each for each in self.state.reports if each.epoch > last and each.validation]
         return len(since) >= self.config.patience
 
     def _save(self) -> None:

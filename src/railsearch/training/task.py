@@ -21,6 +21,22 @@ class Batch:
     """Source of all random numbers of this step in this process, on the CPU."""
     seed: int = 0
     """Seed of the random numbers that are equal in all processes."""
+    is_first_phase: bool = False
+    """Whether the step belongs to the first phase of a run that has one."""
+
+
+@dataclass(frozen=True, slots=True)
+class FirstPhase:
+    """The epochs at the start of a run in which some weights do not move.
+
+    These weights have their own warm-up and their own course of the learning rate, which begin when the phase ends.
+    The other weights have one course over all epochs. If patience runs out in this phase, the phase ends early, and
+    training continues from the best weights.
+    """
+
+    epochs: int
+    fixed: frozenset[str]
+    """Names of the weights that do not move."""
 
 
 class Task(Protocol):
