@@ -211,6 +211,24 @@ def mix_backward(
     gradients: list[int],
     /,
 ) -> None: ...
+def softmax_in_training(
+    *,
+    isa: str,
+    num_threads: int,
+    num_queries: int,
+    num_items: int,
+    dim: int,
+    weight: float,
+    queries: int,
+    rights: int,
+    own: int,
+    excluded: int,
+    items: int,
+    offsets: int,
+    to_queries: int,
+    to_rights: int,
+    to_items: int,
+) -> float: ...
 def usable_isas() -> list[str]: ...
 def agrees_with_portable(isa: str, /) -> bool: ...
 def exponential(isa: str, values: int, count: int, results: int, /) -> None: ...

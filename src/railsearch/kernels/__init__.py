@@ -20,14 +20,14 @@ from railsearch.kernels.contract import (
     Scan,
 )
 from railsearch.kernels.lists import select_best, unite
-from railsearch.kernels.native import Int8Table
+from railsearch.kernels.native import Int8Table, SharedSoftmax, shared_softmax
 from railsearch.kernels.ranks import best_ranks, ranks_among, target_ranks
 from railsearch.kernels.row_filter import RowFilter
 from railsearch.kernels.selection import RunningBest, pack
 from railsearch.kernels.sides import compute_item_parts, compute_query_parts, has_stable_sides
 from railsearch.kernels.stages import Stage, now, stopwatch, timed
 from railsearch.kernels.torch_kernel import TorchKernel
-from railsearch.kernels.training_scores import training_scores, values_per_training_pair
+from railsearch.kernels.training_scores import can_share_softmax, training_scores, values_per_training_pair
 from railsearch.kernels.workers import for_each_block
 
 __all__ = [
@@ -43,9 +43,11 @@ __all__ = [
     "RowFilter",
     "RunningBest",
     "Scan",
+    "SharedSoftmax",
     "Stage",
     "TorchKernel",
     "best_ranks",
+    "can_share_softmax",
     "choose_kernel",
     "choose_scan",
     "compute_item_parts",
@@ -59,6 +61,7 @@ __all__ = [
     "plain_arithmetic",
     "ranks_among",
     "select_best",
+    "shared_softmax",
     "stopwatch",
     "target_ranks",
     "timed",

@@ -6,7 +6,7 @@ from torch import Tensor
 from railsearch.kernels import native
 from railsearch.kernels.choose import uses_native
 from railsearch.kernels.fused_mixture import fused_mixture
-from railsearch.similarity import ItemParts, MixtureOfLogits, QueryParts, Similarity
+from railsearch.similarity import DotProduct, ItemParts, MixtureOfLogits, QueryParts, Similarity
 from railsearch.similarity.parts import all_products, by_pair, own_products
 
 
@@ -30,6 +30,16 @@ def training_scores(similarity: Similarity, query_parts: QueryParts, item_parts:
         return native.native_mixture(similarity.gate, products, query_parts.gate, item_parts.gate)  # (B, N)
     by_query = None if query_parts.gate is None else query_parts.gate[:, None]  # (B, 1, P)
     return fused_mixture(similarity.gate, by_pair(products), by_query, item_parts.gate)  # (B, N)
+
+
+def can_share_softmax(similarity: Similarity, query_parts: QueryParts, item_parts: ItemParts) -> bool:
+    """Return whether `shared_softmax` computes the loss of these parts: a DotProduct in fp32 on a CPU."""
+    tensors = query_parts.components, item_parts.components
+    return (
+        type(similarity) is DotProduct
+        and uses_native(query_parts.components.device)
+        and native.can_share_softmax(*tensors)
+    )
 
 
 def values_per_training_pair(similarity: Similarity, device: torch.device) -> int:

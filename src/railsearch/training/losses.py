@@ -2,12 +2,13 @@
 
 from collections.abc import Iterator
 from dataclasses import dataclass
+from typing import TypeAlias
 
 import torch
 import torch.nn.functional as F  # noqa: N812
 from torch import Tensor
 
-from railsearch.kernels import training_scores, values_per_training_pair
+from railsearch.kernels import can_share_softmax, shared_softmax, training_scores, values_per_training_pair
 from railsearch.similarity import ItemParts, QueryParts, Similarity, load_balance_loss
 from railsearch.training.negatives import Contrast
 
@@ -42,7 +43,8 @@ def backward_sampled_softmax(
     balance_weight * L_MI. A negative that is right for the example does not count, and the contrast may add an offset
     to the score of a negative. Forward and backward passes run block by block over the examples, so that the
     activations (examples x negatives x component pairs) are never all in memory, and those of a block stay in the
-    cache. The networks of each side run forward and backward once.
+    cache. The networks of each side run forward and backward once. A dot product over negatives that all examples share
+    takes one native function on a CPU.
 
     Args:
         similarity: the similarity that computed the parts.
@@ -58,8 +60,78 @@ def backward_sampled_softmax(
     positive = similarity.compare_candidates(query_parts, positive_parts)
     balance = load_balance_loss(positive.gate_weights)
 
+    weight = share / len(query_parts)
+    contrast = contrast.merged()
+    if _is_fused(similarity, query_parts, item_parts, contrast):
+        total, reached = _shared_softmax(
+            similarity, query_parts, item_parts, contrast, positive=positive.scores, weight=weight
+        )
+    else:
+        total, reached = _softmax_in_blocks(
+            similarity, query_parts, item_parts, contrast,
+            positive=positive.scores, weight=weight, pairs_per_block=pairs_per_block,
+        )  # fmt: skip
+    reached.append((balance, torch.full_like(balance, balance_weight * share)))
+    trained = [(output, gradient) for output, gradient in reached if output is not None and output.requires_grad]
+    torch.autograd.backward([output for output, _ in trained], [gradient for _, gradient in trained])
+    return StepLosses(softmax=total, balance=balance.item() * share)
+
+
+Reached: TypeAlias = list[tuple[Tensor | None, Tensor | None]]
+"""Tensors that the loss depends on, and its gradients with respect to them."""
+
+
+def _is_fused(similarity: Similarity, query_parts: QueryParts, item_parts: ItemParts, contrast: Contrast) -> bool:
+    """Return whether one native function computes the loss and its gradient: a dot product over shared negatives."""
+    return len(contrast.negatives) == 1 and can_share_softmax(similarity, query_parts, item_parts)
+
+
+def _shared_softmax(
+    similarity: Similarity,
+    query_parts: QueryParts,
+    item_parts: ItemParts,
+    contrast: Contrast,
+    *,
+    positive: Tensor,
+    weight: float,
+) -> tuple[float, Reached]:
+    """Compute the loss of negatives that all examples share, without (examples x negatives) in memory."""
+    negatives = contrast.negatives[0]  # (n,)
+    queries = query_parts.components[:, 0] / similarity.temperature  # (E, d)
+    column = negatives.new_full((len(item_parts),), -1)  # (U,)
+    column[negatives] = torch.arange(len(negatives), device=negatives.device)
+    found = shared_softmax(
+        queries,
+        item_parts.components[negatives, 0],
+        positive[:, 0],
+        weight=weight,
+        own=column[contrast.positives],
+        excluded=contrast.excluded,
+        offsets=None if contrast.offsets is None else contrast.offsets[0],
+    )
+    to_items = torch.zeros_like(item_parts.components)  # (U, 1, d)
+    to_items[negatives, 0] = found.to_items
+    reached: Reached = [
+        (positive, found.to_rights[:, None]),
+        (queries, found.to_queries),
+        (item_parts.components, to_items),
+    ]
+    return found.loss, reached
+
+
+def _softmax_in_blocks(
+    similarity: Similarity,
+    query_parts: QueryParts,
+    item_parts: ItemParts,
+    contrast: Contrast,
+    *,
+    positive: Tensor,
+    weight: float,
+    pairs_per_block: int | None,
+) -> tuple[float, Reached]:
+    """Compute the loss block by block, with any similarity and any negatives."""
     query_leaves = QueryParts(_leaf(query_parts.components), _optional_leaf(query_parts.gate))
-    positive_leaf = _leaf(positive.scores)  # (E, 1)
+    positive_leaf = _leaf(positive)  # (E, 1)
     item_gradients = _Gradients(item_parts)
     if pairs_per_block is None:
         is_shared = len(contrast.negatives) < len(contrast.positives)
@@ -81,22 +153,18 @@ def backward_sampled_softmax(
         scores = scores.masked_fill(is_right, -torch.inf)
         logits = torch.cat([positive_leaf[rows], scores], dim=1)  # (e, 1 + n)
         right = torch.zeros(len(logits), dtype=torch.int64, device=logits.device)
-        loss = F.cross_entropy(logits, right, reduction="sum") * (share / len(query_parts))
+        loss = F.cross_entropy(logits, right, reduction="sum") * weight
         loss.backward()  # type: ignore[no-untyped-call]
         item_gradients.add(negatives, negative_leaves)
         total += loss.item()
-
-    reached: list[tuple[Tensor | None, Tensor | None]] = [
-        (positive.scores, positive_leaf.grad),
-        (balance, torch.full_like(balance, balance_weight * share)),
+    reached: Reached = [
+        (positive, positive_leaf.grad),
         (query_parts.components, query_leaves.components.grad),
         (query_parts.gate, None if query_leaves.gate is None else query_leaves.gate.grad),
         (item_parts.components, item_gradients.components),
         (item_parts.gate, item_gradients.gate),
     ]
-    trained = [(output, gradient) for output, gradient in reached if output is not None and output.requires_grad]
-    torch.autograd.backward([output for output, _ in trained], [gradient for _, gradient in trained])
-    return StepLosses(softmax=total, balance=balance.item() * share)
+    return total, reached
 
 
 def backward_user_penalty(similarity: Similarity, user_ids: Tensor, *, weight: float) -> None:

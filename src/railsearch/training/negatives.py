@@ -37,6 +37,31 @@ class Contrast:
         positives, negatives = places.split([len(self.positives), self.negatives.numel()])
         return rows, replace(self, positives=positives, negatives=negatives.view_as(self.negatives))
 
+    def merged(self) -> "Contrast":
+        """Return the same contrast with each negative once, if all examples share their negatives.
+
+        A negative that was drawn c times counts as one whose offset is larger by log(c).
+
+        >>> drawn = Contrast(torch.tensor([0, 1]), torch.tensor([[5, 3, 5]]), (2,))
+        >>> merged = drawn.merged()
+        >>> merged.negatives.tolist(), merged.offsets.exp().tolist()
+        ([[3, 5]], [[1.0, 2.0]])
+        """
+        if len(self.negatives) != 1:
+            return self
+        distinct, places = torch.unique(self.negatives[0], return_inverse=True)  # (u,), (n,)
+        if len(distinct) == len(places):
+            return self
+        given = torch.zeros_like(places, dtype=torch.float64) if self.offsets is None else self.offsets[0].double()
+        counts = given.new_zeros(len(distinct)).index_add_(0, places, given.exp())  # (u,)
+        one_of_each = torch.empty_like(distinct).scatter_(0, places, torch.arange(len(places), device=places.device))
+        return replace(
+            self,
+            negatives=distinct[None],
+            excluded=None if self.excluded is None else self.excluded[:, one_of_each],  # equal for equal items
+            offsets=counts.log().to(torch.float32 if self.offsets is None else self.offsets.dtype)[None],
+        )
+
 
 def popularity_offsets(items: Tensor, *, num_items: int) -> Tensor:
     """Return an offset of the score of each item (N,) as an in-batch negative, from the right items of all pairs (M,).

@@ -8,14 +8,17 @@ from railsearch.kernels.native.library import ISA_VARIABLE, chosen_isa, is_avail
 from railsearch.kernels.native.lists import can_select, select_best, unite
 from railsearch.kernels.native.scan import scan
 from railsearch.kernels.native.training import can_train, has_training, native_mixture
+from railsearch.kernels.native.training_softmax import SharedSoftmax, can_share_softmax, shared_softmax
 
 __all__ = [
     "ISA_VARIABLE",
     "Int8Table",
     "NativeKernel",
+    "SharedSoftmax",
     "can_compute",
     "can_project",
     "can_select",
+    "can_share_softmax",
     "can_train",
     "can_use_int8",
     "chosen_isa",
@@ -27,6 +30,7 @@ __all__ = [
     "query_parts",
     "scan",
     "select_best",
+    "shared_softmax",
     "unite",
     "usable_isas",
     "why_missing",

@@ -329,6 +329,7 @@ void for_each(const float* values, int64_t count, float* results) {
 
 #include "reach_int8.inl"
 #include "training.inl"
+#include "training_softmax.inl"
 
 namespace railsearch {
 namespace {
@@ -338,6 +339,7 @@ constexpr Operations make_operations(const char* name) {
             products,  mix_products,         dot,            dot_above,
             reach,     reach_int8,           MOST_DIGIT,     train_forward,
             train_backward,                  training_scratch_size,
+            softmax_backward,                softmax_scratch_size,
             for_each<exponential>,           for_each<silu>};
 }
 

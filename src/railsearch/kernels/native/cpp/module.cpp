@@ -12,6 +12,7 @@
 #include "search.h"
 #include "self_check.h"
 #include "training.h"
+#include "training_softmax.h"
 
 namespace nb = nanobind;
 using namespace nb::literals;
@@ -248,6 +249,28 @@ NB_MODULE(_railsearch_native, m) {
         const nb::gil_scoped_release unlocked;
         mix_backward(context, step, own, at<const float>(upstream), gradient);
     });
+
+    m.def("softmax_in_training", [](const std::string& isa, int num_threads, int64_t num_queries, int64_t num_items,
+                                    int64_t dim, float weight, uintptr_t queries, uintptr_t rights, uintptr_t own,
+                                    uintptr_t excluded, uintptr_t items, uintptr_t offsets, uintptr_t to_queries,
+                                    uintptr_t to_rights, uintptr_t to_items) {
+        const Context context = context_of(isa, num_threads);
+        SoftmaxStep step;
+        step.num_queries = num_queries;
+        step.num_items = num_items;
+        step.dim = dim;
+        step.weight = weight;
+        step.queries = at<const float>(queries);
+        step.rights = at<const float>(rights);
+        step.own = at<const int64_t>(own);
+        step.excluded = at<const unsigned char>(excluded);
+        step.to_queries = at<float>(to_queries);
+        step.to_rights = at<float>(to_rights);
+        const nb::gil_scoped_release unlocked;
+        return softmax_in_training(context, step, at<const float>(items), at<const float>(offsets),
+                                   at<float>(to_items));
+    }, nb::kw_only(), "isa"_a, "num_threads"_a, "num_queries"_a, "num_items"_a, "dim"_a, "weight"_a, "queries"_a,
+        "rights"_a, "own"_a, "excluded"_a, "items"_a, "offsets"_a, "to_queries"_a, "to_rights"_a, "to_items"_a);
 
     m.def("usable_isas", [] {
         std::vector<std::string> names;

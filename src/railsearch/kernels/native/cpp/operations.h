@@ -101,6 +101,26 @@ struct TrainingSums {
     float* item_panels;    // sums in panels, or null
 };
 
+// The sampled softmax of B examples that share N negatives, under a dot product. Every gradient is overwritten.
+struct SoftmaxStep {
+    int64_t num_queries = 0;
+    int64_t num_items = 0;
+    int64_t dim = 1;
+    float weight = 1.0f;              // of the loss of each example
+    const float* queries = nullptr;   // (B, d), divided by the temperature
+    const float* rights = nullptr;    // (B,) the score of the right item
+    const int64_t* own = nullptr;     // (B,) the column of the right item among the negatives, or -1; null: all -1
+    const unsigned char* excluded = nullptr;  // (B, N) not 0: the negative does not count; or null
+    float* to_queries = nullptr;      // (B, d)
+    float* to_rights = nullptr;       // (B,)
+
+    const float* panels = nullptr;    // (N, d) in panels of `panel_rows` rows each; those that are added are 0
+    int64_t panel_rows = 1;           // d, rounded up to a multiple of 3
+    const float* offsets = nullptr;   // (N,) added to the scores, padded to full panels with minus infinity
+    float* peaks = nullptr;           // (B,) the largest score of any item
+    float* totals = nullptr;          // (B,) the sum of e^(score - peak) over all items
+};
+
 // A panel holds the rows of up to `width` items, transposed: [value][width]. Items lie in lanes, so that the score of
 // an item never depends on its neighbours.
 struct Operations {
@@ -157,6 +177,11 @@ struct Operations {
 
     // Floats of scratch that both need.
     int64_t (*training_scratch_size)(const TrainingStep& step);
+
+    // The softmax of the queries from `first` to `last` - 1; the gradient of the items is added to `item_sums`, which
+    // are panels of d rows.
+    void (*softmax_backward)(const SoftmaxStep& step, int64_t first, int64_t last, float* scratch, float* item_sums);
+    int64_t (*softmax_scratch_size)(const SoftmaxStep& step);
 
     // exp and x * sigmoid(x) of many numbers, for tests of their error.
     void (*exponential)(const float* values, int64_t count, float* results);
