@@ -111,6 +111,31 @@ def test_evaluate(folder: Path, recommender: Recommender) -> None:
     assert f"{expected.metrics['NDCG@10']:.4f}" in text
 
 
+def test_evaluate_by_segment(folder: Path, recommender: Recommender) -> None:
+    expected = recommender.analyze(leave_last_out(random_walks()), k=5, popular=0.2)
+    arguments = ("evaluate", folder / "model", "--data", folder / "data", "--segments", "-k", 5, "--popular", 0.2)
+    printed = json.loads(run(*arguments, "--json"))
+    assert printed == {"model": str(folder / "model"), **json.loads(json.dumps(expected.to_dict()))}
+    text = run(*arguments)
+    for segment in expected.segments:
+        assert f"{segment.name} {segment.num_queries} {segment.metrics['HR@5']:.4f}" in " ".join(text.split())
+    assert f"coverage@5 {expected.beyond['coverage@5']:.4f}" in " ".join(text.split())
+
+
+@pytest.mark.parametrize(
+    ("flags", "message"),
+    [
+        (["-k", 5], "--k needs --segments; add it."),
+        (["--popular", 0.2], "--popular needs --segments; add it."),
+        (["--segments", "-k", 99], "k is 99 but there are 40 items; ask for k <= 40."),
+        (["--segments", "--popular", 3], "--popular is 3.0; give a share of the items above 0 and at most 1."),
+    ],
+)
+def test_evaluate_wrongly(folder: Path, capsys: pytest.CaptureFixture[str], flags: list[object], message: str) -> None:
+    assert run_main("evaluate", folder / "model", "--data", folder / "data", *flags) != 0
+    assert message in " ".join(capsys.readouterr().err.split())
+
+
 def test_no_model(folder: Path) -> None:
     for command in (("recommend", folder / "data", "--history", "1"), ("evaluate", folder, "--data", folder / "data")):
         with pytest.raises(

@@ -11,8 +11,9 @@ from railsearch.cli import data, engine, index, recipes
 from railsearch.cli.bench import bench
 from railsearch.cli.compare import compare
 from railsearch.cli.doctor import ISA_VARIABLE, ISA_WITHOUT_AMX, Bf16Matmul, Diagnosis, diagnose
+from railsearch.cli.evaluate import evaluate
 from railsearch.cli.options import Json
-from railsearch.cli.recommend import evaluate, recommend
+from railsearch.cli.recommend import recommend
 from railsearch.cli.search import search
 from railsearch.cli.serve import serve
 from railsearch.cli.similar import similar

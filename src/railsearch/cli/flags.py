@@ -55,6 +55,7 @@ SUBJECTS = {
     "num_queries": "--num-queries",
     "output": "--output",
     "pairs": "--pairs",
+    "popular": "--popular",
     "queries": "--queries",
     "query_embeddings": "--queries",
     "rows_per_part": "--rows-per-part",

@@ -1,11 +1,9 @@
-"""`railsearch recommend` and `railsearch evaluate`: recommendations of a trained model, and its quality."""
+"""`railsearch recommend`: the recommendations of a trained model."""
 
 from pathlib import Path
 from typing import Annotated
 
 import typer
-from rich.console import Console
-from rich.table import Table
 
 from railsearch.cli.batch import check_no_batch, print_report
 from railsearch.cli.options import (
@@ -21,16 +19,13 @@ from railsearch.cli.options import (
     chosen_strategy,
     ids_of,
 )
-from railsearch.cli.terminal import make_console, make_frame_table, print_json, visible
+from railsearch.cli.terminal import make_console, make_frame_table, print_json
 from railsearch.data import read_prepared
 from railsearch.distributed.batch import recommend_all
 from railsearch.distributed.batch.job import ROWS_PER_PART
-from railsearch.evaluation import Interval
 from railsearch.foundation.errors import InvalidInputError
 from railsearch.foundation.json_values import rows_as_json
-from railsearch.loading import load
 from railsearch.recommender import ColdStart, Recommender
-from railsearch.text_retriever import TextRetriever
 
 ModelFolder = Annotated[
     Path, typer.Argument(help="A model folder, such as runs/ml-1m/hstu-mol/model.", show_default=False)
@@ -138,47 +133,3 @@ def recommend(
         print_json({"model": str(model), "recommendations": rows_as_json(table)})
     else:
         make_console().print(make_frame_table(table, has_box=False))
-
-
-def evaluate(
-    model: ModelFolder,
-    *,
-    data: Annotated[
-        Path,
-        typer.Option(
-            help="Data with test items: prepared data for a recommender, data in the recipe's layout for a text model.",
-            show_default=False,
-        ),
-    ],
-    as_json: Json = False,
-) -> None:
-    """Measure a trained model on held-out test data, and print the protocol.
-
-    A recommender ranks each user's last item among all items and reports HR, NDCG and MRR. A text model ranks the
-    right passages of each test question among all passages and reports the same.
-
-    Example: railsearch evaluate runs/ml-1m/hstu-mol/model --data data/ml-1m
-    """
-    loaded = load(model)
-    if isinstance(loaded, TextRetriever):
-        evaluation = loaded.evaluate(data, show_progress=False if as_json else None)
-    elif isinstance(loaded, Recommender):
-        evaluation = loaded.evaluate(data)
-    else:
-        raise InvalidInputError(f"{model} holds a {type(loaded).__name__}; give a recommender or a text retriever.")
-    if as_json:
-        print_json({"model": str(model), **evaluation.to_dict()})
-        return
-    print_metrics(evaluation.metrics, evaluation.protocol, make_console(), intervals=evaluation.intervals)
-
-
-def print_metrics(
-    metrics: dict[str, float], protocol: str, console: Console, *, intervals: dict[str, Interval] | None = None
-) -> None:
-    """Print test metrics, always together with the protocol that they were measured by."""
-    table = Table("metric", "test", *([] if intervals is None else ["95 % interval"]), box=None)
-    for name, value in metrics.items():
-        bounds = [] if intervals is None else [f"{intervals[name].low:.4f} to {intervals[name].high:.4f}"]
-        table.add_row(name, f"{value:.4f}", *bounds)
-    console.print(table)
-    console.print(f"protocol: {visible(protocol)}")

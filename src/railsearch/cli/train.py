@@ -6,8 +6,8 @@ from typing import Annotated
 
 import typer
 
+from railsearch.cli.evaluate import print_metrics
 from railsearch.cli.options import Json
-from railsearch.cli.recommend import print_metrics
 from railsearch.cli.terminal import make_console, print_json, visible
 from railsearch.recipes import Recipe, TextRecipe, read_interactions_of, read_recipe, read_training_data, recipe_file
 from railsearch.recommender import Recommender

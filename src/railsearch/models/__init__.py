@@ -1,7 +1,14 @@
 """Models of encoder and similarity, as training and serving use them, and the ranking of held-out items."""
 
 from railsearch.models.question_generation import generate_questions
-from railsearch.models.ranking import ITEM_CUTOFFS, PASSAGE_CUTOFFS, rank_held_out, rank_pairs, rank_questions
+from railsearch.models.ranking import (
+    ITEM_CUTOFFS,
+    PASSAGE_CUTOFFS,
+    rank_held_out,
+    rank_pairs,
+    rank_questions,
+    recommend_held_out,
+)
 from railsearch.models.sequential import SequentialModel, histories_between
 from railsearch.models.text import TextModel
 
@@ -15,4 +22,5 @@ __all__ = [
     "rank_held_out",
     "rank_pairs",
     "rank_questions",
+    "recommend_held_out",
 ]

@@ -1,13 +1,24 @@
 """The ranks of held-out items: validation and evaluation measure a model by them (the paper's section 4)."""
 
+from collections.abc import Iterator
+
 import torch
 from torch import Tensor
 
 from railsearch.data import HeldOut, Interactions, Questions
-from railsearch.kernels import RowFilter, best_ranks, compute_item_parts, compute_query_parts, target_ranks
+from railsearch.kernels import (
+    NO_ROW,
+    RowFilter,
+    best_ranks,
+    choose_kernel,
+    compute_item_parts,
+    compute_query_parts,
+    plain_arithmetic,
+    target_ranks,
+)
 from railsearch.models.sequential import HISTORIES_PER_BATCH, SequentialModel, consecutive_rows, histories_between
 from railsearch.models.text import TextModel
-from railsearch.similarity import ItemParts, Similarity
+from railsearch.similarity import ItemParts, QueryParts, Similarity
 
 ITEM_CUTOFFS = (1, 10, 50, 200)
 """The k of HR@k and NDCG@k of a recommender."""
@@ -33,8 +44,50 @@ def rank_held_out(
             default, user u has row u, as in training.
     """
     item_parts = model.item_parts()
+    return torch.cat(
+        [
+            target_ranks(model.similarity, query_parts, item_parts, targets, row_filter=seen)
+            for query_parts, targets, seen in _held_out_batches(model, interactions, held_out, user_rows)
+        ]
+    ).cpu()
+
+
+@torch.no_grad()
+def recommend_held_out(
+    model: SequentialModel,
+    interactions: Interactions,
+    held_out: HeldOut,
+    k: int,
+    *,
+    user_rows: Tensor | None = None,
+) -> tuple[Tensor, Tensor]:
+    """Return the rank (n,) of each held-out item as `rank_held_out` does, and the user's k best rows (n, K).
+
+    Items of the history are not recommended. If fewer than k others exist, the rest of the rows are NO_ROW.
+
+    Args:
+        model: the model that ranks.
+        interactions: the events that the histories are part of.
+        held_out: the items to rank.
+        k: the number of items for each user, at most the number of all items.
+        user_rows: as in `rank_held_out`.
+    """
+    item_parts = model.item_parts()
+    kernel = choose_kernel(model.similarity, model.device)
+    ranks, best = [], []
+    for query_parts, targets, seen in _held_out_batches(model, interactions, held_out, user_rows):
+        ranks.append(target_ranks(model.similarity, query_parts, item_parts, targets, row_filter=seen, kernel=kernel))
+        with plain_arithmetic():
+            scores, rows = kernel.top_k(query_parts, item_parts, k, seen)  # (b, K)
+        best.append(rows.masked_fill(scores.isneginf(), NO_ROW))
+    return torch.cat(ranks).cpu(), torch.cat(best).cpu()
+
+
+def _held_out_batches(
+    model: SequentialModel, interactions: Interactions, held_out: HeldOut, user_rows: Tensor | None
+) -> Iterator[tuple[QueryParts, Tensor, RowFilter]]:
+    """Yield query parts, held-out items (b,) and a filter that hides the history, for each batch of users."""
     offsets = interactions.offsets  # (U + 1,)
-    ranks = []
     for rows in torch.split(torch.arange(len(held_out.users)), 8 * HISTORIES_PER_BATCH):
         users, ends = held_out.users[rows], held_out.history_ends[rows]  # (b,)
         starts = offsets[users]  # (b,)
@@ -44,10 +97,7 @@ def rank_held_out(
             interactions.items[consecutive_rows(starts, ends - starts)].to(model.device),
         )
         owners = users if user_rows is None else user_rows[users]  # (b,)
-        query_parts = model.query_parts(histories, owners.to(model.device))
-        targets = held_out.items[rows].to(model.device)  # (b,)
-        ranks.append(target_ranks(model.similarity, query_parts, item_parts, targets, row_filter=seen))
-    return torch.cat(ranks).cpu()
+        yield model.query_parts(histories, owners.to(model.device)), held_out.items[rows].to(model.device), seen
 
 
 @torch.no_grad()

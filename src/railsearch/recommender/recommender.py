@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Self
 from torch import Tensor
 
 from railsearch.data import Interactions, Split
-from railsearch.evaluation import Evaluation, evaluate_test
+from railsearch.evaluation import Analysis, Evaluation, analyze_test, evaluate_test
 from railsearch.folders import ModelCard, check_target, register_opener
 from railsearch.foundation.inputs import as_choice, as_path, check_count
 from railsearch.foundation.results import SearchResult
@@ -97,26 +97,15 @@ class Recommender:
         known = split.interactions
         processes = processes or Processes()
         model, report = train_model(
-            recipe,
-            split,
-            start=None
-            if start is None
-            else TrainedModel(start.model, start.items["item"], start.user_ids, start.fingerprint),
-            folder=None if folder is None else as_path(folder),
-            processes=processes,
-            show_progress=show_progress,
-        )
+            recipe, split, start=None if start is None else start._trained(), processes=processes,
+            folder=None if folder is None else as_path(folder), show_progress=show_progress,
+        )  # fmt: skip
         evaluation = evaluate_test(model, split) if processes.is_first else None
         recommender = cls(
-            model=model,
-            recipe=recipe,
-            card=describe_recommender(split, recipe, report, evaluation),
-            items=items_of(recipe, known),
-            user_ids=known.user_ids if model.similarity.takes_user_ids else None,
-            item_counts=split.count_items(),
-            interactions=known,
-            report=report,
-        )
+            model=model, recipe=recipe, card=describe_recommender(split, recipe, report, evaluation),
+            items=items_of(recipe, known), user_ids=known.user_ids if model.similarity.takes_user_ids else None,
+            item_counts=split.count_items(), interactions=known, report=report,
+        )  # fmt: skip
         if save_to is not None and processes.is_first:
             recommender.save(save_to, overwrite=overwrite)
         return recommender
@@ -133,10 +122,20 @@ class Recommender:
             data: a split; or interactions, a table or a folder of prepared data, which are split as the recipe states.
                 Their items must be those of this model.
         """
-        split = as_split(data, has_validation=self.recipe.split.has_validation)
-        check_items(split, self.items["item"])
-        users = None if self.user_ids is None else find_rows(split.interactions.user_ids, self.user_ids)  # (U,)
+        split, users = self._tested(data)
         return evaluate_test(self.model, split, user_rows=users)
+
+    def analyze(self, data: Split | InteractionsLike | str | Path, *, k: int = 10, popular: float = 0.1) -> Analysis:
+        """Evaluate as `evaluate` does, also by segment of users, and measure what is recommended beyond accuracy.
+
+        Args:
+            data: as in `evaluate`. Popularity is counted on the training events of this model.
+            k: items that are recommended to each test user, and the cutoff of HR and NDCG by segment.
+            popular: share of all items, those with the most training events, that counts as popular.
+        """
+        split, users = self._tested(data)
+        counts = self.item_counts
+        return analyze_test(self.model, split, k=k, popular=popular, item_counts=counts, user_rows=users)
 
     def recommend(
         self,
@@ -304,14 +303,9 @@ class Recommender:
         folder = as_path(path)
         saved = read_recommender(folder)
         recommender = cls(
-            model=saved.model,
-            recipe=saved.recipe,
-            card=saved.card,
-            items=saved.items,
-            user_ids=saved.user_ids,
-            item_counts=saved.item_counts,
-            interactions=None if interactions is None else as_interactions(interactions),
-        )
+            model=saved.model, recipe=saved.recipe, card=saved.card, items=saved.items, user_ids=saved.user_ids,
+            item_counts=saved.item_counts, interactions=None if interactions is None else as_interactions(interactions),
+        )  # fmt: skip
         recommender._folder = folder.resolve()
         return recommender
 
@@ -320,15 +314,19 @@ class Recommender:
         unknown_items: UnknownItems | str, remedy: str | None = ColdStart.REFUSE.remedy,
     ) -> Requests:  # fmt: skip
         return Requests.gather(
-            users,
-            histories,
-            item_ids=self.items["item"],
-            user_ids=self.user_ids,
-            interactions=self.interactions,
-            unknown_items=unknown_items,
-            at=at,
-            remedy=remedy,
-        )
+            users, histories, item_ids=self.items["item"], user_ids=self.user_ids, interactions=self.interactions,
+            unknown_items=unknown_items, at=at, remedy=remedy,
+        )  # fmt: skip
+
+    def _trained(self) -> TrainedModel:
+        return TrainedModel(self.model, self.items["item"], self.user_ids, self.fingerprint)
+
+    def _tested(self, data: Split | InteractionsLike | str | Path) -> tuple[Split, Tensor | None]:
+        """Return the split to evaluate on, and the row of the user table (U,) for each of its users."""
+        split = as_split(data, has_validation=self.recipe.split.has_validation)
+        check_items(split, self.items["item"])
+        known = self.user_ids
+        return split, None if known is None else find_rows(split.interactions.user_ids, known)
 
     def _search(
         self, requests: Requests, k: int, strategy: Strategy | None, *, exclude: Exclude, allow: Allow, pad: bool
