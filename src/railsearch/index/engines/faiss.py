@@ -48,7 +48,7 @@ class Faiss:
 
     Args:
         kind: flat (exact), hnsw (a graph), ivf (inverted lists) or sq8 (one byte for each value). All but flat may miss
-        rows, so their answers are never certified.
+            rows, so their answers are never certified.
         effort: how many rows hnsw considers (efSearch), or how many lists ivf searches (nprobe). A greater effort
             finds more and takes longer. By default 64 rows, and an eighth of the lists, at least 4.
         links: neighbours of a row in the graph of hnsw (M).
