@@ -64,8 +64,8 @@ def test_items_are_matched_by_id_and_new_ones_are_learned(events: Interactions, 
     shifted = Interactions.from_frame(table, catalogue=list(range(5, 45)))
     start = Recommender.fit(shifted, continuing(epochs=0), start=cosine)
     ours, theirs = (each.model.encoder.embed_items() for each in (start, cosine))
-    assert torch.equal(ours[:35], theirs[5:])
-    assert not torch.equal(ours[35:], theirs[:5])
+    assert start.items["item"].to_list() == list(range(45))  # items that the data does not mention stay
+    assert torch.equal(ours[:40], theirs)
 
 
 def test_the_same_similarity_is_continued_with_its_weights(events: Interactions, cosine: Recommender) -> None:
@@ -74,14 +74,18 @@ def test_the_same_similarity_is_continued_with_its_weights(events: Interactions,
     assert again.fingerprint == trained.fingerprint
 
 
-def test_a_user_table_is_continued_only_for_its_own_users(events: Interactions) -> None:
+def test_a_user_table_is_continued_and_grows(events: Interactions) -> None:
     recipe = continuing({**MIXTURE, "user_table_size": 50}, epochs=1)
     trained = Recommender.fit(events, recipe)
     again = Recommender.fit(events, continuing({**MIXTURE, "user_table_size": 50}, epochs=0), start=trained)
     assert again.fingerprint == trained.fingerprint
     others = random_walks(user_name=lambda user: user + 1000)
-    with pytest.raises(InvalidInputError, match="the start has a user table for other users"):
-        Recommender.fit(others, recipe, start=trained)
+    grown = Recommender.fit(others, continuing({**MIXTURE, "user_table_size": 50}, epochs=0), start=trained)
+    assert grown.user_ids.to_list() == [*range(50), *range(1000, 1050)]
+    assert grown.recipe.similarity.user_table_size == 100
+    ours, theirs = (each.model.similarity.user_table.rows.weight for each in (grown, trained))
+    assert torch.equal(ours[:51], theirs)
+    assert len(ours) == 101
 
 
 def test_a_start_that_does_not_fit_is_refused(events: Interactions, cosine: Recommender, tmp_path: Path) -> None:

@@ -9,7 +9,9 @@ import typer
 from railsearch.cli.evaluate import print_metrics
 from railsearch.cli.options import Json
 from railsearch.cli.terminal import make_console, print_json, visible
-from railsearch.recipes import Recipe, TextRecipe, read_interactions_of, read_recipe, read_training_data, recipe_file
+from railsearch.cli.updating import choose_recipe
+from railsearch.foundation.errors import InvalidInputError
+from railsearch.recipes import Recipe, TextRecipe, read_interactions_of, read_training_data
 from railsearch.recommender import Recommender
 from railsearch.text_retriever import TextRetriever
 from railsearch.training.processes import Processes, joined_processes
@@ -17,13 +19,13 @@ from railsearch.training.processes import Processes, joined_processes
 
 def train(
     recipe: Annotated[
-        Path,
+        Path | None,
         typer.Argument(
             help="A recipe: a TOML file, or the name of one that comes with railsearch, such as ml-1m/sasrec "
             "(`railsearch recipes list`).",
-            show_default=False,
+            show_default="with --from, the recipe of that model with the settings of an update",
         ),
-    ],
+    ] = None,
     *,
     changes: Annotated[
         list[str] | None,
@@ -43,13 +45,25 @@ def train(
     ] = None,
     out: Annotated[
         Path | None,
-        typer.Option(help="Folder of the run.", show_default="runs/, then the recipe's folder and name"),
+        typer.Option(
+            help="Folder of the run.",
+            show_default="runs/, then the recipe's folder and name; without a recipe, runs/updates/ and the model's id",
+        ),
     ] = None,
     start: Annotated[
         Path | None,
         typer.Option(
             "--from",
-            help="A model folder to start from, such as one with a cosine that a mixture continues. It is not changed.",
+            help="A model folder to start from: an update goes on with new events, items and users, or a mixture "
+            "continues a cosine. It is not changed.",
+            show_default=False,
+        ),
+    ] = None,
+    since: Annotated[
+        str | None,
+        typer.Option(
+            help="Train a recommender only on events later than this time: seconds, or a date such as 2000-12-01. "
+            "Earlier events remain part of the histories.",
             show_default=False,
         ),
     ] = None,
@@ -64,22 +78,26 @@ def train(
     `Recommender.load` or `TextRetriever.load` reads. A recipe whose encoder has kind "text" trains a text retriever.
     Progress goes to standard error: a bar on a terminal, otherwise a line for each epoch.
 
-    With --from, training starts with the weights of another model, and the start is kept if no epoch is better: train
-    a cosine first, then continue it as a mixture.
+    With --from, training starts with the weights of another model, and the start is kept if no epoch is better. Use it
+    to update a recommender with new events: its items keep their rows, new items and users get new ones, and
+    --since trains only on the new events. Or train a cosine first, then continue it as a mixture.
 
     Run the same command again to resume an interrupted run, or with more epochs to continue a finished one. To train
     with several processes, use torchrun: torchrun --nproc-per-node 2 -m railsearch train ...
 
     Example: railsearch train ml-1m/hstu-mol --set training.epochs=5
+
+    Example: railsearch train --from runs/ml-1m/hstu-mol/model --data data/week-2 --since 2000-12-01
     """
-    file = recipe_file(recipe).resolve()
-    folder = out or Path("runs") / file.parent.name / file.stem
-    chosen = read_recipe(recipe, changes or [])
+    chosen, default_folder = choose_recipe(recipe, changes or [], start=start)
+    folder = out or default_folder
+    if since is not None and isinstance(chosen, TextRecipe):
+        raise InvalidInputError("--since is for recommenders, but the recipe is for a text retriever; omit it.")
     with joined_processes() as processes:
         fitted = (
             _train_text(chosen, data, folder, start, processes=processes, allow_download=allow_download)
             if isinstance(chosen, TextRecipe)
-            else _train_recommender(chosen, data, folder, start, processes=processes)
+            else _train_recommender(chosen, data, folder, start, since, processes=processes)
         )
         is_first = processes.is_first
     if not is_first:
@@ -97,12 +115,13 @@ def train(
 
 
 def _train_recommender(
-    recipe: Recipe, data: Path | None, folder: Path, start: Path | None, *, processes: Processes
+    recipe: Recipe, data: Path | None, folder: Path, start: Path | None, since: str | None, *, processes: Processes
 ) -> Recommender:
     return Recommender.fit(
         read_interactions_of(recipe, data),
         recipe,
         start=None if start is None else Recommender.load(start),
+        since=since,
         folder=folder,
         save_to=folder / "model",
         overwrite=True,

@@ -1,12 +1,14 @@
 """Data: interactions, passages, items and queries from files, splits, and synthetic data with known preferences."""
 
 from railsearch.data.interactions.columns import TimeUnit
+from railsearch.data.interactions.continuing import continue_rows, continue_split
 from railsearch.data.interactions.frequent import keep_frequent
 from railsearch.data.interactions.interactions import Interactions
 from railsearch.data.interactions.prepared import About, check_prepared, read_about, read_prepared, write_prepared
 from railsearch.data.interactions.preparing import Prepared, TableOptions, prepare
 from railsearch.data.interactions.public_files import read_amazon, read_movielens, read_sequences
 from railsearch.data.interactions.published import PUBLISHED, Published
+from railsearch.data.interactions.since import Time, train_since
 from railsearch.data.interactions.splits import HeldOut, Split, leave_last_out
 from railsearch.data.interactions.tables import read_interactions
 from railsearch.data.items import read_array, read_ids, read_items, read_queries
@@ -42,10 +44,13 @@ __all__ = [
     "ShapeName",
     "Split",
     "TableOptions",
+    "Time",
     "TimeUnit",
     "World",
     "add_generated",
     "check_prepared",
+    "continue_rows",
+    "continue_split",
     "keep_frequent",
     "leave_last_out",
     "make_shape",
@@ -71,5 +76,6 @@ __all__ = [
     "read_question_files",
     "read_sequences",
     "split_questions",
+    "train_since",
     "write_prepared",
 ]

@@ -48,6 +48,13 @@ class Config(BaseModel):
         except InvalidInputError as error:
             raise InvalidInputError(f"{file}: {error}") from None
 
+    def with_changes(self, changes: Iterable[str]) -> Self:
+        """Return these settings with single ones replaced, as in `read`."""
+        content = self.model_dump()
+        for change in changes:
+            _apply(content, change, type(self).model_fields)
+        return type(self)(**content)
+
 
 def read_settings(file: str | Path, changes: Iterable[str] = (), *, sections: Iterable[str] = ()) -> dict[str, Any]:
     """Return the content of a TOML file with single settings changed; nothing is checked."""

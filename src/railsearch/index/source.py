@@ -50,7 +50,7 @@ class ModelSource:
         if built_with != self.fingerprint:
             raise FingerprintError(
                 f"{_name(index)} was built by {_noun(self.kind)} {built_with} but this is {self.fingerprint}; load the "
-                "model that built it, or build the index again."
+                "model that built it, or build a new index with this one: training and updates change every embedding."
             )
 
 

@@ -10,6 +10,7 @@ from railsearch.recommender import (
     SASRecConfig,
     SplitConfig,
     read_interactions_of,
+    update_recipe,
 )
 from railsearch.similarity import CosineConfig, MixtureConfig, RegisteredConfig
 from railsearch.text_retriever import TextDataConfig, TextMixtureConfig, TextRecipe, read_training_data
@@ -38,4 +39,5 @@ __all__ = [
     "recipe_file",
     "shipped_recipe",
     "shipped_recipes",
+    "update_recipe",
 ]

@@ -10,6 +10,7 @@ from railsearch.recommender.recipe import (
     read_interactions_of,
 )
 from railsearch.recommender.recommender import Recommender
+from railsearch.recommender.updating import update_recipe
 
 __all__ = [
     "ColdStart",
@@ -20,4 +21,5 @@ __all__ = [
     "SASRecConfig",
     "SplitConfig",
     "read_interactions_of",
+    "update_recipe",
 ]

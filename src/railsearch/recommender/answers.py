@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
 
 def index_ids(items: "DataFrame") -> Tensor:
-    """Return the id that an index has for each row of the items, ascending: their own if integers from 0, else rows."""
+    """Return the id that an index has for each row of the items: their own if integers from 0, else rows."""
     import polars as pl  # noqa: PLC0415  (importing railsearch stays cheap)
 
     ids = items["item"]
@@ -61,7 +61,8 @@ def to_table(found: SearchResult, names: "Series", items: "Series", ids: Tensor)
 
     num_requests, k = found.ids.shape
     flat = found.ids.cpu().flatten()  # (B * K,)
-    rows = torch.searchsorted(ids, flat).clamp_max(len(ids) - 1)  # (B * K,)
+    ascending, places = ids.sort()  # (N,)
+    rows = places[torch.searchsorted(ascending, flat).clamp_max(len(ids) - 1)]  # (B * K,)
     is_ours = ids[rows] == flat  # (B * K,)
     table = pl.DataFrame(
         {

@@ -11,18 +11,19 @@ def describe_recommender(split: Split, recipe: Recipe, report: FitReport, evalua
     """Build the card when training is done; `evaluation` is None in all processes but the first."""
     data = split.interactions
     held_out = "validation items" if split.validation is not None else "the test items themselves, as in the paper"
+    num_trained = split.num_train_events if split.train_starts is None else split.num_target_events
     knows_times = isinstance(recipe.encoder, HSTUConfig)
     return ModelCard(
         title=f"{recipe.encoder.kind} with {recipe.similarity.kind}",
         purpose="A recommender by railsearch: it takes a history of items and ranks the item that comes next."
         + " The encoder uses the time of each held-out item, as a server uses the time of a request." * knows_times,
         data=f"{data.source}: {len(data):,} events of {data.num_users:,} users with {data.num_items:,} items, of which "
-        f"{split.num_train_events:,} were trained on; {len(data.bad_rows)} rows were skipped as bad.",
+        f"{num_trained:,} were trained on; {len(data.bad_rows)} rows were skipped as bad.",
         counts={
             "users": data.num_users,
             "items": data.num_items,
             "events": len(data),
-            "train_events": split.num_train_events,
+            "train_events": num_trained,
             "bad_rows": len(data.bad_rows),
         },
         protocol=split.protocol,

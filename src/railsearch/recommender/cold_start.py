@@ -67,7 +67,7 @@ def find_popular(
         index: holds the items that can be recommended. Items that are not the model's have no count, and are omitted.
         allow: as in `Index.search`.
         item_counts: (N,) training events of each item of the model; None if they are unknown.
-        ids: (N,) ids of these items, ascending.
+        ids: (N,) ids of these items.
         k: the number of items for each user; fewer raise an error.
         pad: accept fewer than k items.
     """
@@ -79,6 +79,7 @@ def find_popular(
             "railsearch; train it again, or use railsearch.baselines.Popularity."
         )
     rows = torch.isin(ids, index.allowed_ids(allow)).nonzero().flatten()  # (M,)
+    rows = rows[ids[rows].argsort()]  # (M,) ties are ordered by id
     if len(rows) < k and not pad:
         raise NotEnoughItemsError(
             f"k is {k} but only {len(rows)} items of the model may be recommended; ask for a smaller k, or pass "

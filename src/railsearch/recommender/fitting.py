@@ -1,8 +1,6 @@
 """The training run of a recommender: the model of a recipe, trained on a split."""
 
-from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 import xxhash
 from torch import Tensor
@@ -12,6 +10,7 @@ from railsearch.foundation.errors import InvalidInputError
 from railsearch.models import SequentialModel
 from railsearch.recommender.features import features_of
 from railsearch.recommender.recipe import Recipe, build_encoder, build_similarity, starts_as_cosine
+from railsearch.recommender.updating import TrainedModel
 from railsearch.recommender.warm_start import copy_weights
 from railsearch.similarity import DotProduct, MixtureConfig
 from railsearch.training import FitReport, TrainingConfig
@@ -22,23 +21,9 @@ from railsearch.training.processes import Processes
 from railsearch.training.task import FirstPhase
 from railsearch.training.tasks.histories import NextItemTask
 
-if TYPE_CHECKING:
-    from polars import Series
-
-
 COSINE_START_RATE = 0.1
 COSINE_SHARE = (2, 3)
 """Share of the epochs in which a mixture that starts as a cosine is trained as one, as a fraction."""
-
-
-@dataclass(frozen=True, slots=True, eq=False)
-class TrainedModel:
-    """A trained model to start from, the ids of its items and of the users in its user table, and its fingerprint."""
-
-    model: SequentialModel
-    item_ids: "Series"
-    user_ids: "Series | None"
-    fingerprint: str
 
 
 def train_model(
@@ -52,7 +37,8 @@ def train_model(
 ) -> tuple[SequentialModel, FitReport]:
     """Build the model of a recipe and train it on a split; return it with the weights of the best epoch.
 
-    With a start, the weights begin as those of a trained model, and the start is validated as epoch 0.
+    With a start, the weights begin as those of a trained model, and the start is validated as epoch 0. The first rows
+    of items and users are those of the start.
     """
     _check_user_table(recipe, split.interactions.num_users)
     features = features_of(recipe, split.interactions)  # (N, F)
@@ -61,14 +47,7 @@ def train_model(
     if features is not None:
         about["features"] = f"checksum {xxhash.xxh3_64_hexdigest(features.numpy().tobytes())}"
     if start is not None:
-        events = split.interactions
-        copy_weights(
-            model,
-            events.item_ids,
-            start.model,
-            start.item_ids,
-            has_same_users=start.user_ids is not None and start.user_ids.equals(events.user_ids),
-        )
+        copy_weights(model, start.model)
         about["start"] = start.fingerprint
     config, plain = _resolve_cosine_epochs(recipe, model, folder, has_start=start is not None)
     fixed = frozenset(name for name, _ in model.named_parameters() if name.startswith("similarity."))

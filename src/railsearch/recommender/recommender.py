@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Self
 
 from torch import Tensor
 
-from railsearch.data import Interactions, Split
+from railsearch.data import Interactions, Split, Time
 from railsearch.evaluation import Analysis, Evaluation, analyze_test, evaluate_test
 from railsearch.folders import ModelCard, check_target, register_opener
 from railsearch.foundation.inputs import as_choice, as_path, check_count
@@ -16,13 +16,14 @@ from railsearch.models import SequentialModel
 from railsearch.recommender.answers import check_enough, index_columns, index_ids, to_table
 from railsearch.recommender.card import describe_recommender
 from railsearch.recommender.cold_start import ColdStart, answer, find_popular
-from railsearch.recommender.events import InteractionsLike, as_interactions, as_split, check_items, split_of
+from railsearch.recommender.events import InteractionsLike, as_interactions, as_split
 from railsearch.recommender.features import items_of
-from railsearch.recommender.fitting import TrainedModel, train_model
+from railsearch.recommender.fitting import train_model
 from railsearch.recommender.folder import FORMAT, SavedRecommender, fingerprint_of, read_recommender, write_recommender
 from railsearch.recommender.recipe import Recipe
 from railsearch.recommender.requests import HistoriesLike, Requests, UnknownItems, find_rows
 from railsearch.recommender.similar import find_similar
+from railsearch.recommender.updating import TrainedModel, known_split, plan_training
 from railsearch.training import FitReport
 from railsearch.training.processes import Processes
 
@@ -72,18 +73,21 @@ class Recommender:
     @classmethod
     def fit(
         cls, interactions: InteractionsLike, recipe: Recipe | None = None, *, split: Split | None = None,
-        start: "Recommender | None" = None, folder: str | Path | None = None, save_to: str | Path | None = None,
-        overwrite: bool = False, processes: Processes | None = None, show_progress: bool | None = None,
+        start: "Recommender | None" = None, since: Time | None = None, folder: str | Path | None = None,
+        save_to: str | Path | None = None, overwrite: bool = False, processes: Processes | None = None,
+        show_progress: bool | None = None,
     ) -> Self:  # fmt: skip
         """Train a recommender, and measure it on the test items of the split.
 
         Args:
             interactions: `Interactions`, or a table with the columns user, item and timestamp.
-            recipe: settings of the model and of training; by default SASRec with a Mixture of Logits.
+            recipe: settings of the model and of training; by default SASRec with a Mixture of Logits, or with a start,
+                its recipe with fewer epochs and a lower rate (`railsearch.recipes.update_recipe`).
             split: the events to train on and to hold out; by default as the recipe states: each user's last item for
                 the test, and the one before it to pick the epoch.
-            start: a recommender whose weights training starts with, such as one with a cosine that a mixture continues;
-                it is not changed. Items that it does not know start with random weights.
+            start: a recommender that training continues with new events, items and users, or a cosine that a mixture
+                continues; it is not changed. Its items keep their rows, and stay even if the data omits them.
+            since: train only on events later than this time, in seconds or as a date; earlier ones are histories only.
             folder: folder for checkpoints and the log; an interrupted run in it continues.
             save_to: save the model there when training is done; checked before training starts.
             overwrite: replace a recommender that is in `save_to`.
@@ -92,12 +96,11 @@ class Recommender:
         """
         if save_to is not None:
             check_target(FORMAT, as_path(save_to), overwrite=overwrite)
-        recipe = Recipe() if recipe is None else recipe
-        split = split_of(interactions, split, has_validation=recipe.split.has_validation)
-        known = split.interactions
-        processes = processes or Processes()
+        trained = None if start is None else start._trained()
+        recipe, split = plan_training(interactions, recipe, split=split, start=trained, since=since)
+        known, processes = split.interactions, processes or Processes()
         model, report = train_model(
-            recipe, split, start=None if start is None else start._trained(), processes=processes,
+            recipe, split, start=trained, processes=processes,
             folder=None if folder is None else as_path(folder), show_progress=show_progress,
         )  # fmt: skip
         evaluation = evaluate_test(model, split) if processes.is_first else None
@@ -120,7 +123,7 @@ class Recommender:
 
         Args:
             data: a split; or interactions, a table or a folder of prepared data, which are split as the recipe states.
-                Their items must be those of this model.
+                Their items must be items of this model.
         """
         split, users = self._tested(data)
         return evaluate_test(self.model, split, user_rows=users)
@@ -319,12 +322,11 @@ class Recommender:
         )  # fmt: skip
 
     def _trained(self) -> TrainedModel:
-        return TrainedModel(self.model, self.items["item"], self.user_ids, self.fingerprint)
+        return TrainedModel(self.model, self.recipe, self.items, self.user_ids, self.fingerprint)
 
     def _tested(self, data: Split | InteractionsLike | str | Path) -> tuple[Split, Tensor | None]:
         """Return the split to evaluate on, and the row of the user table (U,) for each of its users."""
-        split = as_split(data, has_validation=self.recipe.split.has_validation)
-        check_items(split, self.items["item"])
+        split = known_split(as_split(data, has_validation=self.recipe.split.has_validation), self.items)
         known = self.user_ids
         return split, None if known is None else find_rows(split.interactions.user_ids, known)
 

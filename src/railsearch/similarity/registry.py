@@ -115,6 +115,8 @@ def build_similarity(
 def is_continued(similarity: Similarity, start: Similarity) -> bool:
     """Return whether training can continue a similarity: same kind and settings, apart from dropout and temperature.
 
+    A user table may have more rows than that of the start.
+
     >>> is_continued(DotProduct(dim=2, temperature=0.1), DotProduct(dim=2)), is_continued(
     ...     DotProduct(dim=2, cosine=True), DotProduct(dim=2)
     ... )
@@ -124,7 +126,11 @@ def is_continued(similarity: Similarity, start: Similarity) -> bool:
         {name: value for name, value in each.config.items() if name != "temperature" and "dropout" not in name}
         for each in (similarity, start)
     )
-    return type(similarity) is type(start) and ours == theirs
+    size, start_size = ours.pop("user_table_size", None), theirs.pop("user_table_size", None)
+    is_large_enough = (
+        size >= start_size if isinstance(size, int) and isinstance(start_size, int) else size == start_size
+    )
+    return type(similarity) is type(start) and ours == theirs and is_large_enough
 
 
 def fingerprint(similarity: Similarity) -> str:

@@ -30,6 +30,7 @@ class Split:
     validation: HeldOut | None
     test: HeldOut
     protocol: str
+    train_starts: Tensor | None = None  # (U,) first training event that is a target; by default, the second one
 
     def __repr__(self) -> str:
         return f"Split({self.num_train_events:,} training events; {self.protocol})"
@@ -38,6 +39,17 @@ class Split:
     def num_train_events(self) -> int:
         """Number of training events."""
         return int((self.train_ends - self.interactions.offsets[:-1]).sum())
+
+    @property
+    def first_targets(self) -> Tensor:
+        """Row (U,) of the first event of each user that is predicted in training: one with an event before it."""
+        second = self.interactions.offsets[:-1] + 1  # (U,)
+        return second if self.train_starts is None else torch.maximum(second, self.train_starts)
+
+    @property
+    def num_target_events(self) -> int:
+        """Number of training events that are predicted in training."""
+        return int((self.train_ends - self.first_targets).clamp(min=0).sum())
 
     @property
     def train_rows(self) -> Tensor:

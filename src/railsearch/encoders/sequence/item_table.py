@@ -128,6 +128,12 @@ class ItemTable(nn.Module):
             )
         return (features.to(self.feature_mean) - self.feature_mean) * self.feature_scale  # (n, F)
 
+    def given_features(self) -> Tensor | None:
+        """Return the features (N, F) as they were given, up to rounding; None if there are none."""
+        if self.features is None or self.feature_mean is None or self.feature_scale is None:
+            return None
+        return self.features / self.feature_scale.where(self.feature_scale > 0, 1.0) + self.feature_mean  # (N, F)
+
     @torch.no_grad()
     def continue_from(self, trained: "ItemTable", rows: Tensor) -> None:
         """Take over the weights of a trained table; items that it does not know keep their initial rows.
@@ -143,12 +149,13 @@ class ItemTable(nn.Module):
             self.weight[is_known] = trained.weight[rows[is_known]]
         if self.projection is None or trained.projection is None:
             return
+        given = self.given_features()  # (N, F)
+        assert given is not None
         assert self.features is not None
         assert self.feature_mean is not None
         assert self.feature_scale is not None
         assert trained.feature_mean is not None
         assert trained.feature_scale is not None
-        given = self.features / self.feature_scale.where(self.feature_scale > 0, 1.0) + self.feature_mean  # (N, F)
         self.feature_mean.copy_(trained.feature_mean)
         self.feature_scale.copy_(trained.feature_scale)
         self.features.copy_(self.standardize(given))

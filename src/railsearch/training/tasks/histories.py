@@ -25,8 +25,8 @@ class NextItemTask:
         self._config = config
         self._device = model.device
         self._starts = split.interactions.offsets[:-1]  # (U,)
-        events = split.train_ends - self._starts  # (U,)
-        self._users = (events > 1).nonzero().flatten()  # (u,) users with a history and a next item
+        self._num_targets = split.train_ends - split.first_targets  # (U,) not positive without a history and a target
+        self._users = (self._num_targets > 0).nonzero().flatten()  # (u,)
         if not len(self._users):
             raise InvalidInputError("no user has two events to train on; give longer histories.")
         if split.interactions.num_items < 2:
@@ -48,6 +48,10 @@ class NextItemTask:
         histories, targets = self._histories(users)
         queries = self._model.encoder(histories)  # (E, D)
         lengths = histories.lengths  # (B,)
+        if self._split.train_starts is not None:  # the first positions are only histories
+            ends, lengths = lengths.cumsum(dim=0), self._lengths(users).to(self._device)  # (B,)
+            late = consecutive_rows((ends - lengths).cpu(), lengths.cpu()).to(self._device)
+            queries, targets = queries[late], targets[late]
         if config.positions_per_history is not None:
             chosen = draw_positions(lengths.cpu(), config.positions_per_history, batch.generator).to(self._device)
             queries, targets = queries[chosen], targets[chosen]
@@ -102,9 +106,8 @@ class NextItemTask:
         return self._split.interactions.items[places].to(self._device)
 
     def _lengths(self, users: Tensor) -> Tensor:
-        """Return the number of positions of each of these users' training histories (B,)."""
-        events = self._split.train_ends[users] - self._starts[users]  # (B,)
-        return (events - 1).clamp(max=self._model.encoder.max_length)
+        """Return the number of positions with a target in each of these users' training histories (B,)."""
+        return self._num_targets[users].clamp(max=self._model.encoder.max_length)
 
     def _num_positions(self, users: Tensor) -> int:
         """Return how many positions of these users are trained in a step."""
