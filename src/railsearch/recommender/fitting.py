@@ -22,6 +22,9 @@ from railsearch.training.task import FirstPhase
 from railsearch.training.tasks.histories import NextItemTask
 
 COSINE_START_RATE = 0.1
+TEMPERATURE = "similarity.own_temperature."
+GATE = ("similarity.gate.",)
+PROJECTIONS = ("similarity.query_network.", "similarity.item_network.")
 COSINE_SHARE = (2, 3)
 """Share of the epochs in which a mixture that starts as a cosine is trained as one, as a fraction."""
 
@@ -50,14 +53,15 @@ def train_model(
         copy_weights(model, start.model)
         about["start"] = start.fingerprint
     config, plain = _resolve_cosine_epochs(recipe, model, folder, has_start=start is not None)
-    fixed = frozenset(name for name, _ in model.named_parameters() if name.startswith("similarity."))
+    factors = _rate_factors(recipe, model)
+    fixed = frozenset(name for name in factors if not name.startswith(TEMPERATURE))
     report = train(
         NextItemTask(model, split, config) if plain is None else CosineFirstTask(model, plain, split, config),
         config,
         folder=folder,
         about=about,
         processes=processes,
-        rate_factors=_rate_factors(recipe, model),
+        rate_factors=factors,
         first_phase=None if plain is None else FirstPhase(config.cosine_epochs or 0, fixed),
         validates_start=start is not None,
         unit="users",
@@ -94,13 +98,30 @@ def _resolve_cosine_epochs(
 def _rate_factors(recipe: Recipe, model: SequentialModel) -> dict[str, float]:
     """Return by which factor the learning rate of each weight of the similarity differs from that of the encoder.
 
+    A learned temperature has the rate of the encoder.
+
     A mixture that starts as a cosine first lets the embeddings take shape: components that move apart as fast as the
     embeddings are learned slow this down.
     """
-    factor = recipe.training.similarity_rate
+    config = recipe.training
+    factor = config.similarity_rate
     if factor is None:
         factor = COSINE_START_RATE if starts_as_cosine(recipe) else 1.0
-    return {name: factor for name, _ in model.named_parameters() if name.startswith("similarity.")}
+    factors = {name: factor for name, _ in model.named_parameters() if name.startswith("similarity.")}
+    factors |= dict.fromkeys((name for name in factors if name.startswith(TEMPERATURE)), 1.0)
+    for setting, own, prefixes in (
+        ("gate_rate", config.gate_rate, GATE),
+        ("projection_rate", config.projection_rate, PROJECTIONS),
+    ):
+        if own is None:
+            continue
+        names = [name for name in factors if name.startswith(prefixes)]
+        if not names:
+            raise InvalidInputError(
+                f"training.{setting} is {own:g} but {recipe.similarity.kind} has no such weights; omit {setting}."
+            )
+        factors |= dict.fromkeys(names, own)
+    return factors
 
 
 def describe_run(recipe: Recipe, split: Split) -> dict[str, object]:

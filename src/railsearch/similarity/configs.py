@@ -39,6 +39,7 @@ class CosineConfig(Config):
 
     kind: Literal["cosine"] = "cosine"
     temperature: float = Field(default=0.05, gt=0, description="divides the cosine")
+    learns_temperature: bool = Field(default=False, description="let training change the temperature")
     epsilon: float = Field(default=1e-6, gt=0, description="embeddings shorter than this are not scaled up to length 1")
 
 
@@ -47,6 +48,7 @@ class GateConfig(Config):
 
     kind: Literal["mixture_of_logits"] = "mixture_of_logits"
     temperature: float = Field(default=0.05, gt=0, description="divides every dot product")
+    learns_temperature: bool = Field(default=False, description="let training change the temperature")
     gate_inputs: tuple[GateInput, ...] = Field(
         default=tuple(GateInput), description="inputs of the gate, any of query, item, pair; none makes it uniform"
     )
@@ -55,6 +57,9 @@ class GateConfig(Config):
         default=None, description="silu or identity before the softmax; by default identity if the only input is pair"
     )
     gate_dropout: float = Field(default=0.2, ge=0, lt=1, description="share of gate weights dropped while training")
+    component_dropout: float = Field(
+        default=0.0, ge=0, lt=1, description="share of query components dropped while training, each as a whole"
+    )
     normalizes: bool = Field(default=True, description="scale every component to length 1")
     epsilon: float = Field(default=1e-6, gt=0, description="components shorter than this are not scaled up to length 1")
 

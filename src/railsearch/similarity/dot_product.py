@@ -11,6 +11,7 @@ from railsearch.foundation.inputs import check_count, check_positive, check_rows
 from railsearch.similarity.contract import ConfigValue
 from railsearch.similarity.fingerprints import remembered_fingerprint
 from railsearch.similarity.parts import Comparison, ItemParts, QueryParts, all_pairs, best_pairs, own_pairs
+from railsearch.similarity.temperature import Temperature
 
 
 class DotProduct(nn.Module):
@@ -30,11 +31,19 @@ class DotProduct(nn.Module):
     takes_user_ids = False
     values_per_pair = 1
 
-    def __init__(self, *, dim: int = 64, cosine: bool = False, temperature: float = 1.0, epsilon: float = 1e-6) -> None:
+    def __init__(
+        self,
+        *,
+        dim: int = 64,
+        cosine: bool = False,
+        temperature: float = 1.0,
+        learns_temperature: bool = False,
+        epsilon: float = 1e-6,
+    ) -> None:
         super().__init__()
         self.component_dim = check_count(dim, name="dim")
         self.is_cosine = bool(cosine)
-        self.temperature = check_positive(temperature, name="temperature")
+        self.own_temperature = Temperature(temperature, is_learned=learns_temperature)
         self.epsilon = check_positive(epsilon, name="epsilon")
         self.query_shape = self.item_shape = (self.component_dim,)
 
@@ -44,9 +53,20 @@ class DotProduct(nn.Module):
         return {
             "dim": self.component_dim,
             "cosine": self.is_cosine,
-            "temperature": self.temperature,
+            "temperature": self.own_temperature.start,
             "epsilon": self.epsilon,
+            # Omitted at its default: the fingerprints of older models stay valid.
+            **({"learns_temperature": True} if self.own_temperature.is_learned else {}),
         }
+
+    @property
+    def temperature(self) -> float:
+        """The present temperature, by which every dot product is divided."""
+        return self.own_temperature.value
+
+    @temperature.setter
+    def temperature(self, temperature: float) -> None:
+        self.own_temperature.value = temperature
 
     def __repr__(self) -> str:
         scaled = "cosine, " if self.is_cosine else ""
@@ -57,7 +77,10 @@ class DotProduct(nn.Module):
         if user_ids is not None:
             raise InvalidInputError("user_ids was given but a dot product has no user table; omit them.")
         check_rows(queries, name="queries", shape=self.query_shape)
-        return QueryParts(self._component(queries), None, self._model())
+        components = self._component(queries)  # (B, 1, D)
+        if self.training:
+            components = self.own_temperature.with_gradient(components)
+        return QueryParts(components, None, self._model())
 
     def item_parts(self, items: Tensor) -> ItemParts:
         """Compute the item side."""

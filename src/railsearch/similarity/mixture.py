@@ -30,7 +30,8 @@ from railsearch.similarity.parts import (
     best_pairs,
     own_pairs,
 )
-from railsearch.similarity.projection import Projection, build_projection, initialize, input_shape
+from railsearch.similarity.projection import Projection, build_projection, drop_components, initialize, input_shape
+from railsearch.similarity.temperature import Temperature
 from railsearch.similarity.user_table import NO_USER, UserTable
 
 MOST_PAIRS = 2**14
@@ -52,6 +53,7 @@ class MixtureOfLogits(nn.Module):
         num_item_components: Px.
         component_dim: d, the size of one component.
         temperature: divides every dot product; smaller makes scores and gate sharper.
+        learns_temperature: let training change the temperature, which starts as given.
         query_projection: how components come from a query: linear, residual (each component starts as the embedding),
             swiglu, geglu or ready.
         item_projection: the same for items.
@@ -62,6 +64,7 @@ class MixtureOfLogits(nn.Module):
         gate_activation: silu or identity before the softmax. By default identity if pair is the only input
             (the paper's text models), silu otherwise (its recommenders).
         gate_dropout: share of gate weights dropped while training; the rest is scaled to sum to 1.
+        component_dropout: share of query components dropped while training, each as a whole; the rest is scaled up.
         user_table_size: rows of a table of user components, the last of the Pq; None for no such table.
         user_dropout: share of user component values dropped while training.
         normalizes: scale every component to length 1; without it, components keep their lengths.
@@ -88,6 +91,7 @@ class MixtureOfLogits(nn.Module):
         num_item_components: int = 4,
         component_dim: int = 32,
         temperature: float = 0.05,
+        learns_temperature: bool = False,
         query_projection: Projection | str = Projection.SWIGLU,
         item_projection: Projection | str = Projection.LINEAR,
         projection_dim: int = 512,
@@ -96,6 +100,7 @@ class MixtureOfLogits(nn.Module):
         gate_dim: int = 128,
         gate_activation: GateActivation | str | None = None,
         gate_dropout: float = 0.2,
+        component_dropout: float = 0.0,
         user_table_size: int | None = None,
         user_dropout: float = 0.5,
         normalizes: bool = True,
@@ -108,7 +113,8 @@ class MixtureOfLogits(nn.Module):
         num_pairs = self.num_query_components * self.num_item_components
         check_count(num_pairs, name="num_query_components * num_item_components", maximum=MOST_PAIRS)
         self.component_dim = check_count(component_dim, name="component_dim", maximum=LARGEST_DIM)
-        self.temperature = check_positive(temperature, name="temperature")
+        self.own_temperature = Temperature(temperature, is_learned=learns_temperature)
+        self.component_dropout = check_share(component_dropout, name="component_dropout")
         self.normalizes = bool(normalizes)
         self.epsilon = check_positive(epsilon, name="epsilon")
         self.user_table_size = None if user_table_size is None else check_count(user_table_size, name="user_table_size")
@@ -182,20 +188,14 @@ class MixtureOfLogits(nn.Module):
 
         Every component begins as the embedding itself, so all component scores are equal, and so is their mixture
         under any gate. Training moves the components apart. With 1 x 1 components and no gate, the result is a cosine
-        of two learned linear maps that starts at identity.
+        of two learned linear maps that starts at identity. Arguments that are not described here are as in the
+        constructor.
 
         Args:
             dim: size of query and item embeddings, and of the components.
             cosine: start as their cosine; components are scaled to length 1.
             dot_product: start as their dot product; components keep their lengths.
-            num_query_components: as in the constructor.
-            num_item_components: as in the constructor.
             temperature: divides every component score; by default 0.05 for a cosine and 1 for a dot product.
-            item_dropout: as in the constructor.
-            gate_inputs: as in the constructor.
-            gate_dim: as in the constructor.
-            gate_dropout: as in the constructor.
-            seed: as in the constructor.
 
         >>> mol = MixtureOfLogits.around(dim=16, cosine=True, seed=0).eval()
         >>> queries, items = torch.randn(3, 16), torch.randn(5, 16)
@@ -210,21 +210,11 @@ class MixtureOfLogits(nn.Module):
         if temperature is None:
             temperature = 0.05 if cosine else 1.0
         return cls(
-            query_dim=dim,
-            item_dim=dim,
-            num_query_components=num_query_components,
-            num_item_components=num_item_components,
-            component_dim=dim,
-            temperature=temperature,
-            query_projection=Projection.RESIDUAL,
-            item_projection=Projection.RESIDUAL,
-            item_dropout=item_dropout,
-            gate_inputs=gate_inputs,
-            gate_dim=gate_dim,
-            gate_dropout=gate_dropout,
-            normalizes=cosine,
-            seed=seed,
-        )
+            query_dim=dim, item_dim=dim, component_dim=dim, normalizes=cosine, temperature=temperature,
+            num_query_components=num_query_components, num_item_components=num_item_components,
+            query_projection=Projection.RESIDUAL, item_projection=Projection.RESIDUAL, item_dropout=item_dropout,
+            gate_inputs=gate_inputs, gate_dim=gate_dim, gate_dropout=gate_dropout, seed=seed,
+        )  # fmt: skip
 
     @property
     def config(self) -> dict[str, ConfigValue]:
@@ -235,7 +225,7 @@ class MixtureOfLogits(nn.Module):
             "num_query_components": self.num_query_components,
             "num_item_components": self.num_item_components,
             "component_dim": self.component_dim,
-            "temperature": self.temperature,
+            "temperature": self.own_temperature.start,
             "query_projection": self.query_projection.value,
             "item_projection": self.item_projection.value,
             "projection_dim": self.projection_dim,
@@ -248,6 +238,9 @@ class MixtureOfLogits(nn.Module):
             "user_dropout": self.user_dropout,
             "normalizes": self.normalizes,
             "epsilon": self.epsilon,
+            # Omitted at their defaults: the fingerprints of older models stay valid.
+            **({"learns_temperature": True} if self.own_temperature.is_learned else {}),
+            **({"component_dropout": self.component_dropout} if self.component_dropout else {}),
         }
 
     def __repr__(self) -> str:
@@ -256,6 +249,15 @@ class MixtureOfLogits(nn.Module):
         users = "" if self.user_table_size is None else f", {self.user_table_size:,} users"
         num_weights = sum(weight.numel() for weight in self.parameters())
         return f"MixtureOfLogits({counts}, gate {gate}{users}, {num_weights:,} weights)"
+
+    @property
+    def temperature(self) -> float:
+        """The present temperature, by which every dot product is divided."""
+        return self.own_temperature.value
+
+    @temperature.setter
+    def temperature(self, temperature: float) -> None:
+        self.own_temperature.value = temperature
 
     @property
     def takes_user_ids(self) -> bool:
@@ -271,6 +273,7 @@ class MixtureOfLogits(nn.Module):
     def reset_parameters(self, generator: Generator | None = None) -> None:
         """Initialize all weights again, from the generator if one is given."""
         initialize(self, generator)
+        self.own_temperature.reset()
         if self.user_table is not None:
             self.user_table.initialize(generator)
 
@@ -286,7 +289,10 @@ class MixtureOfLogits(nn.Module):
         elif user_ids is not None:
             raise InvalidInputError("user_ids was given but user_table_size is None; set it or omit the ids.")
         gate = None if self.gate.query is None else self.gate.query(queries.flatten(1))  # (B, P)
-        return QueryParts(self._normalize(components), gate, self._model())
+        components = self._normalize(components)  # (B, Pq, d)
+        if self.training:
+            components = self.own_temperature.with_gradient(drop_components(components, self.component_dropout))
+        return QueryParts(components, gate, self._model())
 
     def item_parts(self, items: Tensor) -> ItemParts:
         """Compute the item side; done once for each item, when it is indexed."""

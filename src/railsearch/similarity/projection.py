@@ -3,6 +3,7 @@
 from collections import OrderedDict
 from enum import StrEnum
 
+import torch
 from torch import Generator, Tensor, nn
 
 from railsearch.foundation.errors import InvalidInputError
@@ -80,6 +81,20 @@ def initialize(network: nn.Module, generator: Generator | None) -> None:
             nn.init.normal_(module.hidden.weight, std=0.02, generator=generator)
         elif isinstance(module, Residual):
             nn.init.zeros_(module.change.weight)
+
+
+def drop_components(components: Tensor, rate: float) -> Tensor:
+    """Drop a share of the components (B, Pq, d) of each query at random, and scale up the rest.
+
+    A dropped component is zero, so its scores are zero. If all pairs have the same weight, the expected score stays the
+    same. A query whose components would all be dropped keeps them all.
+    """
+    if not rate:
+        return components
+    is_kept = torch.rand(components.shape[:2], device=components.device) >= rate  # (B, Pq)
+    is_kept |= ~is_kept.any(dim=1, keepdim=True)
+    share = is_kept.sum(dim=1, keepdim=True) / components.shape[1]  # (B, 1)
+    return components * (is_kept / share).to(components)[..., None]  # (B, Pq, d)
 
 
 def input_shape(side: str, projection: Projection, dim: int | None, ready_shape: tuple[int, int]) -> tuple[int, ...]:

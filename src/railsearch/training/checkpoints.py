@@ -27,6 +27,8 @@ NUM_KEPT = 2
 RUN_FILE = "run.json"
 STATE_FILE = "state.json"
 TENSOR_FILES = ("model", "best", "optimizer")
+AVERAGES = "averages"
+"""The file of a run that averages its weights."""
 FREE_SETTINGS = {"epochs", "patience", "checkpoint_minutes", "validate_every", "tensorboard"}
 """Settings of a run's length and its monitoring, which may change when the run resumes."""
 
@@ -67,6 +69,7 @@ class Checkpoints:
         model: nn.Module,
         optimizer: Optimizer,
         names: list[str],
+        averages: dict[str, Tensor] | None = None,
         config: LoopConfig,
         about: Mapping[str, object],
     ) -> None:
@@ -74,6 +77,7 @@ class Checkpoints:
         self._model = model
         self._optimizer = optimizer
         self._names = names  # names of the optimizer's parameters, in its order
+        self._averages = averages  # averages of the weights by name, which `restore` changes in place
         self._settings = {**config.model_dump(mode="json", exclude=FREE_SETTINGS), **about}
 
     def save(self, state: State, best: dict[str, Tensor]) -> None:
@@ -86,10 +90,10 @@ class Checkpoints:
             for key, value in states.get(number, {}).items()
         }
         with new_folder(self._place(state), replaces=True) as written:  # a damaged checkpoint may have this name
-            hashes = {
-                name: _write(written / f"{name}.safetensors", tensors)
-                for name, tensors in zip(TENSOR_FILES, (self._model.state_dict(), best, moments), strict=True)
-            }
+            files = dict(zip(TENSOR_FILES, (self._model.state_dict(), best, moments), strict=True))
+            if self._averages is not None:
+                files[AVERAGES] = self._averages
+            hashes = {name: _write(written / f"{name}.safetensors", tensors) for name, tensors in files.items()}
             text = json.dumps({**stated, "format_version": FORMAT_VERSION, "files": hashes}, indent=1)
             (written / STATE_FILE).write_text(f"{xxhash.xxh3_128_hexdigest(text.encode())}\n{text}\n")
         for old in self._found()[:-NUM_KEPT]:
@@ -131,8 +135,11 @@ class Checkpoints:
             raise ValueError("another format")
         hashes = stated.pop("files")
         model, best, moments = (_read(place / f"{name}.safetensors", hashes[name]) for name in TENSOR_FILES)
+        averages = _read(place / f"{AVERAGES}.safetensors", hashes[AVERAGES]) if AVERAGES in hashes else model
         reports = [EpochReport(**report) for report in stated.pop("reports")]
         self._model.load_state_dict(model)
+        for name, average in (self._averages or {}).items():
+            average.copy_(averages[name])
         by_place = {
             number: {key.rpartition("/")[2]: value for key, value in moments.items() if key.rpartition("/")[0] == name}
             for number, name in enumerate(self._names)

@@ -42,6 +42,13 @@ class LoopConfig(Config):
     max_gradient_norm: float | None = Field(
         default=None, gt=0, description="longest gradient; longer ones are scaled down to it"
     )
+    ema_decay: float | None = Field(
+        default=None,
+        gt=0,
+        lt=1,
+        description="decay of a running average of the weights, which is then validated and saved, such as 0.999; by "
+        "default the weights themselves are",
+    )
     balance_weight: float = Field(default=0.001, ge=0, description="alpha, the weight of the load-balance loss")
     patience: int | None = Field(
         default=None, ge=1, description="stop after this many validations without a better one"
@@ -84,6 +91,17 @@ class TrainingConfig(LoopConfig):
         gt=0,
         description="learning rate of the similarity's weights, as a multiple of learning_rate; by default 0.1 if the "
         "similarity starts as a cosine, else 1",
+    )
+    gate_rate: float | None = Field(
+        default=None,
+        gt=0,
+        description="learning rate of the gate, as a multiple of learning_rate; by default as similarity_rate",
+    )
+    projection_rate: float | None = Field(
+        default=None,
+        gt=0,
+        description="learning rate of the projections to components, as a multiple of learning_rate; by default as "
+        "similarity_rate",
     )
     validation_users: int = Field(
         default=3000, ge=1, description="most users that validation ranks, drawn once; the test ranks all users"

@@ -49,7 +49,7 @@ class CosineFirstTask:
 
 @torch.no_grad()
 def plain_similarity(similarity: Similarity) -> DotProduct | None:
-    """Return the cosine or dot product that a mixture equals with its present weights, or None.
+    """Return the cosine or dot product that a mixture equals with its present weights, or None; they share temperature.
 
     >>> plain_similarity(MixtureOfLogits.around(dim=4, cosine=True, temperature=0.1))
     DotProduct(cosine, dim 4, temperature 0.1)
@@ -61,9 +61,11 @@ def plain_similarity(similarity: Similarity) -> DotProduct | None:
     networks = (similarity.query_network, similarity.item_network)
     if any(bool(weight.any()) for network in networks for weight in network.parameters()):
         return None
-    return DotProduct(
+    plain = DotProduct(
         dim=similarity.component_dim,
         cosine=similarity.normalizes,
         temperature=similarity.temperature,
         epsilon=similarity.epsilon,
     )
+    plain.own_temperature = similarity.own_temperature
+    return plain

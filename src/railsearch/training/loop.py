@@ -10,7 +10,7 @@ import logging
 import math
 import time
 from collections.abc import Iterator, Mapping
-from contextlib import ExitStack, contextmanager
+from contextlib import ExitStack, contextmanager, nullcontext
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
@@ -20,6 +20,7 @@ from torch.optim import AdamW
 
 from railsearch.foundation.errors import InvalidInputError, TrainingError
 from railsearch.foundation.files import only_writer
+from railsearch.training.averaging import WeightAverage
 from railsearch.training.checkpoints import Checkpoints, State
 from railsearch.training.config import LoopConfig
 from railsearch.training.log import TrainingLog, import_tensorboard
@@ -92,10 +93,17 @@ def train(
         weight_decay=config.weight_decay,
     )
     steps_per_epoch = math.ceil(task.num_examples / config.batch_size)
+    average = None if config.ema_decay is None else WeightAverage(model, decay=config.ema_decay)
     checkpoints = None
     if folder is not None:
         checkpoints = Checkpoints(
-            folder, model=model, optimizer=optimizer, names=names, config=config, about=about or {}
+            folder,
+            model=model,
+            optimizer=optimizer,
+            names=names,
+            averages=None if average is None else average.weights,
+            config=config,
+            about=about or {},
         )
     with ExitStack() as stack:
         if folder is not None and processes.is_first:
@@ -115,7 +123,7 @@ def train(
         )
         stack.enter_context(log)
         stack.enter_context(progress)
-        run = _Run(task, config, optimizer, first_phase, processes, checkpoints, log, progress, best, state)
+        run = _Run(task, config, optimizer, first_phase, average, processes, checkpoints, log, progress, best, state)
         progress.resume(state.epoch, state.step, state.last_validation)
         try:
             if (validates_start or config.epochs == 0) and not state.reports and state.step == 0:
@@ -150,6 +158,7 @@ class _Run:
     config: LoopConfig
     optimizer: AdamW
     first_phase: FirstPhase | None
+    average: WeightAverage | None
     processes: Processes
     checkpoints: Checkpoints | None
     log: TrainingLog
@@ -177,6 +186,8 @@ class _Run:
     def _end_first_phase(self) -> None:
         """End the first phase now, and continue from the best weights."""
         self.task.model.load_state_dict(self.best)
+        if self.average is not None:
+            self.average.reset()
         self.state = replace(self.state, first_phase_end=self.state.epoch)
 
     def validate_start(self) -> None:
@@ -239,12 +250,20 @@ class _Run:
         if self.config.max_gradient_norm is not None:
             nn.utils.clip_grad_norm_(weights, self.config.max_gradient_norm)
         self.optimizer.step()
+        if self.average is not None:
+            self.average.update(number)
         return losses
 
     def _finish(self, epoch: int) -> None:
         """Validate, keep the weights if they are the best so far, and write the log and a checkpoint."""
         self.task.model.train(False)
         self.task.check_alive()
+        with nullcontext() if self.average is None else self.average.applied():
+            self._validate(epoch)
+        self._save()
+
+    def _validate(self, epoch: int) -> None:
+        """Validate the present weights, keep them if they are the best so far, and write the log."""
         started = time.perf_counter()
         is_due = epoch % self.config.validate_every == 0 or epoch == self.config.epochs
         measured = self.task.validate() if is_due and self.processes.is_first else None
@@ -272,7 +291,6 @@ class _Run:
             num_log_lines=len(reports),
             first_phase_end=self.state.first_phase_end,
         )
-        self._save()
 
     def _is_best(self, validation: dict[str, float] | None) -> bool:
         """Return True if these weights are the best so far; without validation, the last weights are."""
