@@ -229,6 +229,50 @@ def softmax_in_training(
     to_rights: int,
     to_items: int,
 ) -> float: ...
+
+class AttentionStep:
+    def __init__(
+        self,
+        *,
+        num_heads: int,
+        head_dim: int,
+        inputs: int,
+        distance_bias: int,
+        time_bias: int,
+        scale: float,
+        epsilon: float,
+        seed: int,
+        dropped: int,
+    ) -> None: ...
+
+class AttentionPlan:
+    def __init__(
+        self,
+        isa: str,
+        num_threads: int,
+        lengths: int,
+        num_histories: int,
+        times: int,
+        next_times: int,
+        bounds: int,
+        num_buckets: int,
+        /,
+    ) -> None: ...
+    def forward(self, isa: str, num_threads: int, step: AttentionStep, attended: int, outputs: int, /) -> None: ...
+    def backward(
+        self,
+        isa: str,
+        num_threads: int,
+        step: AttentionStep,
+        attended: int,
+        upstream: int,
+        to_inputs: int,
+        to_distances: int,
+        num_distances: int,
+        to_times: int,
+        /,
+    ) -> None: ...
+
 def usable_isas() -> list[str]: ...
 def agrees_with_portable(isa: str, /) -> bool: ...
 def exponential(isa: str, values: int, count: int, results: int, /) -> None: ...

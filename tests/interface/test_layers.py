@@ -11,8 +11,8 @@ PACKAGE = Path(railsearch.__file__).parent
 LAYERS = {
     "foundation": 0,
     "errors": 1, "similarity": 1,
-    "folders": 2,
-    "kernels": 3, "encoders": 3, "data": 3,
+    "folders": 2, "kernels": 2,
+    "encoders": 3, "data": 3,
     "models": 4, "index": 4,
     "training": 5, "evaluation": 5, "benchmark": 5, "engines": 5, "testing": 5,
     "recommender": 6, "text_retriever": 6, "demo": 6,

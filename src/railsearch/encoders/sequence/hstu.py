@@ -16,16 +16,21 @@ import torch
 import torch.nn.functional as F  # noqa: N812
 from torch import Generator, Tensor, nn
 
+from railsearch.encoders.sequence.gated_attention import (
+    NORM_EPSILON,
+    GatedPlan,
+    gated_attention,
+    normalize,
+    plan_gated_attention,
+)
 from railsearch.encoders.sequence.histories import Histories
 from railsearch.encoders.sequence.item_table import ItemTable
-from railsearch.encoders.sequence.packing import group_histories
-from railsearch.encoders.sequence.tiled_attention import NUM_TIME_BUCKETS, AttentionLayout, attend, plan_attention
+from railsearch.encoders.sequence.tiled_attention import NUM_TIME_BUCKETS
 from railsearch.foundation.inputs import check_count, check_seed, check_share
 from railsearch.similarity.contract import ConfigValue
 
 EXTRA_LENGTH = 11
 """Attention is divided by max_length + 11, the padded length of the published runs."""
-NORM_EPSILON = 1e-6
 
 
 class HSTU(nn.Module):
@@ -134,12 +139,12 @@ class HSTU(nn.Module):
     def forward(self, histories: Histories) -> Tensor:
         """Return the encoding of every position (E, D), in the order of the histories."""
         histories.check(num_items=self.num_items, max_length=self.max_length)
-        layout = plan_attention(histories, group_histories(histories.lengths, num_heads=self.num_heads))
+        plan = plan_gated_attention(histories, num_heads=self.num_heads, weights=self.position_table.weight)
         events = self.item_table(histories.items) * math.sqrt(self.dim)  # (E, D)
-        events = events + self.position_table(layout.packing.positions)
+        events = events + self.position_table(plan.positions)
         events = F.dropout(events, self.dropout, self.training)
         for block in self.blocks:
-            events = block(events, layout)  # (E, D)
+            events = block(events, plan)  # (E, D)
         return F.layer_norm(events, (self.dim,), eps=NORM_EPSILON) if self.normalizes_output else events
 
     def embed_items(self, rows: Tensor | None = None) -> Tensor:
@@ -168,18 +173,16 @@ class _Block(nn.Module):
         nn.init.normal_(self.distance_bias, std=0.02, generator=generator)
         nn.init.normal_(self.time_bias, std=0.02, generator=generator)
 
-    def forward(self, events: Tensor, layout: AttentionLayout) -> Tensor:
+    def forward(self, events: Tensor, plan: GatedPlan) -> Tensor:
         """Return the events (E, D) after this block."""
-        inputs = F.silu(self.input(_normalize(events)))  # (E, 4 * H * d)
-        size = inputs.shape[1] // 4
-        gates, values_queries_keys = torch.split(inputs, [size, 3 * size], dim=1)  # u; v, q and k
-        attended = attend(
-            values_queries_keys, self.distance_bias, self.time_bias, num_heads=self.num_heads, layout=layout
+        gated = gated_attention(
+            self.input(normalize(events)),
+            self.distance_bias,
+            self.time_bias,
+            num_heads=self.num_heads,
+            divisor=self.divisor,
+            dropout=self.dropout if self.training else 0.0,
+            plan=plan,
         )  # (E, H * d)
-        gated = gates * _normalize(attended / self.divisor)  # (E, H * d)
-        outputs: Tensor = self.output(F.dropout(gated, self.dropout, self.training)) + events  # (E, D)
+        outputs: Tensor = self.output(gated) + events  # (E, D)
         return outputs
-
-
-def _normalize(values: Tensor) -> Tensor:
-    return F.layer_norm(values, values.shape[-1:], eps=NORM_EPSILON)

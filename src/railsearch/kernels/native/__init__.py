@@ -1,5 +1,6 @@
 """Kernels in C++ for CPUs: compiled when railsearch is installed, if there is a compiler."""
 
+from railsearch.kernels.native.attention import AttentionPlan, has_attention, native_attention
 from railsearch.kernels.native.forms import can_compute, has_plain_gate
 from railsearch.kernels.native.int8 import Int8Table, can_use_int8
 from railsearch.kernels.native.kernel import NativeKernel
@@ -12,6 +13,7 @@ from railsearch.kernels.native.training_softmax import SharedSoftmax, can_share_
 
 __all__ = [
     "ISA_VARIABLE",
+    "AttentionPlan",
     "Int8Table",
     "NativeKernel",
     "SharedSoftmax",
@@ -22,10 +24,12 @@ __all__ = [
     "can_train",
     "can_use_int8",
     "chosen_isa",
+    "has_attention",
     "has_plain_gate",
     "has_training",
     "is_available",
     "item_parts",
+    "native_attention",
     "native_mixture",
     "query_parts",
     "scan",

@@ -331,6 +331,8 @@ void for_each(const float* values, int64_t count, float* results) {
 #include "training.inl"
 #include "training_softmax.inl"
 
+#include "attention.inl"
+
 namespace railsearch {
 namespace {
 
@@ -340,7 +342,9 @@ constexpr Operations make_operations(const char* name) {
             reach,     reach_int8,           MOST_DIGIT,     train_forward,
             train_backward,                  training_scratch_size,
             softmax_backward,                softmax_scratch_size,
-            for_each<exponential>,           for_each<silu>};
+            for_each<exponential>,           for_each<silu>,
+            attend_forward,                  attend_backward,
+            attention_scratch_size};
 }
 
 }  // namespace

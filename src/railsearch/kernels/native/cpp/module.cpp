@@ -5,6 +5,7 @@
 
 #include <stdexcept>
 
+#include "attention.h"
 #include "dispatch.h"
 #include "int8_table.h"
 #include "layers.h"
@@ -271,6 +272,46 @@ NB_MODULE(_railsearch_native, m) {
                                    at<float>(to_items));
     }, nb::kw_only(), "isa"_a, "num_threads"_a, "num_queries"_a, "num_items"_a, "dim"_a, "weight"_a, "queries"_a,
         "rights"_a, "own"_a, "excluded"_a, "items"_a, "offsets"_a, "to_queries"_a, "to_rights"_a, "to_items"_a);
+
+    nb::class_<AttentionStep>(m, "AttentionStep").def("__init__", [](
+        AttentionStep* self, int64_t num_heads, int64_t head_dim, uintptr_t inputs, uintptr_t distance_bias,
+        uintptr_t time_bias, float scale, float epsilon, uint64_t seed, uint32_t dropped) {
+        new (self) AttentionStep();
+        self->num_heads = num_heads;
+        self->head_dim = head_dim;
+        self->inputs = at<const float>(inputs);
+        self->distance_bias = at<const float>(distance_bias);
+        self->time_bias = at<const float>(time_bias);
+        self->scale = scale;
+        self->epsilon = epsilon;
+        self->seed = seed;
+        self->dropped = dropped;
+    }, nb::kw_only(), "num_heads"_a, "head_dim"_a, "inputs"_a, "distance_bias"_a, "time_bias"_a, "scale"_a,
+        "epsilon"_a, "seed"_a, "dropped"_a);
+
+    nb::class_<AttentionPlan>(m, "AttentionPlan")
+        .def("__init__", [](AttentionPlan* self, const std::string& isa, int num_threads, uintptr_t lengths,
+                            int64_t num_histories, uintptr_t times, uintptr_t next_times, uintptr_t bounds,
+                            int64_t num_buckets) {
+            const Context context = context_of(isa, num_threads);
+            const nb::gil_scoped_release unlocked;
+            new (self) AttentionPlan(context, at<const int64_t>(lengths), num_histories, at<const int64_t>(times),
+                                     at<const int64_t>(next_times), at<const float>(bounds), num_buckets);
+        })
+        .def("forward", [](const AttentionPlan& self, const std::string& isa, int num_threads,
+                           const AttentionStep& step, uintptr_t attended, uintptr_t outputs) {
+            const Context context = context_of(isa, num_threads);
+            const nb::gil_scoped_release unlocked;
+            self.forward(context, step, at<float>(attended), at<float>(outputs));
+        })
+        .def("backward", [](const AttentionPlan& self, const std::string& isa, int num_threads,
+                            const AttentionStep& step, uintptr_t attended, uintptr_t upstream, uintptr_t to_inputs,
+                            uintptr_t to_distances, int64_t num_distances, uintptr_t to_times) {
+            const Context context = context_of(isa, num_threads);
+            const nb::gil_scoped_release unlocked;
+            self.backward(context, step, at<const float>(attended), at<const float>(upstream), at<float>(to_inputs),
+                          at<float>(to_distances), num_distances, at<float>(to_times));
+        });
 
     m.def("usable_isas", [] {
         std::vector<std::string> names;

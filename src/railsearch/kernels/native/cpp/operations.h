@@ -121,6 +121,28 @@ struct SoftmaxStep {
     float* totals = nullptr;          // (B,) the sum of e^(score - peak) over all items
 };
 
+constexpr int64_t MOST_TIME_BUCKETS = 256;
+
+// The gated attention of HSTU over B histories with E events, H heads of size d:
+//     u, v, q, k = SiLU(inputs)
+//     a_i        = sum over j <= i of SiLU(<q_i, k_j> + distance_bias[i - j] + time_bias[bucket(i, j)]) v_j
+//     output_i   = dropout(u_i * normalized(a_i * scale))
+struct AttentionStep {
+    int64_t num_heads = 1;
+    int64_t head_dim = 1;
+    int64_t longest = 1;                      // events of the longest history
+    const float* inputs = nullptr;            // (E, 4 * H * d)
+    const float* distance_bias = nullptr;     // (longest or more)
+    const float* time_bias = nullptr;         // one for each bucket
+    const int64_t* starts = nullptr;          // (B + 1) the first event of each history, and E
+    const int64_t* bucket_starts = nullptr;   // (B) the first bucket of each history
+    const uint8_t* buckets = nullptr;         // of all j <= i, history by history, and 64 more that are read in vain
+    float scale = 1.0f;
+    float epsilon = 0.0f;
+    uint64_t seed = 0;
+    uint32_t dropped = 0;  // of 2^16 draws
+};
+
 // A panel holds the rows of up to `width` items, transposed: [value][width]. Items lie in lanes, so that the score of
 // an item never depends on its neighbours.
 struct Operations {
@@ -186,6 +208,19 @@ struct Operations {
     // exp and x * sigmoid(x) of many numbers, for tests of their error.
     void (*exponential)(const float* values, int64_t count, float* results);
     void (*silu)(const float* values, int64_t count, float* results);
+
+    // The outputs (E, H * d) of some histories, and a (E, H * d) unless it is null.
+    void (*attend_forward)(const AttentionStep& step, int64_t first_history, int64_t last_history, float* scratch,
+                           float* attended, float* outputs);
+
+    // The gradient of some histories, given a and that of the outputs; sums of the biases are added to. There are
+    // MOST_TIME_BUCKETS sums of times.
+    void (*attend_backward)(const AttentionStep& step, int64_t first_history, int64_t last_history, float* scratch,
+                            const float* attended, const float* upstream, float* to_inputs, double* to_distances,
+                            double* to_times);
+
+    // Floats of scratch that one of them needs.
+    int64_t (*attention_scratch_size)(const AttentionStep& step, bool has_gradient);
 };
 
 // Floats of scratch that `mix` and `bound` need beside the panels.

@@ -17,6 +17,10 @@ struct Vector {
 inline Vector load(const float* from) { return {_mm256_loadu_ps(from)}; }
 inline void store(float* to, Vector a) { _mm256_storeu_ps(to, a.lanes); }
 inline Vector fill(float value) { return {_mm256_set1_ps(value)}; }
+inline Vector look_up(const float* table, const uint8_t* places) {
+    const __m128i bytes = _mm_loadl_epi64(reinterpret_cast<const __m128i*>(places));
+    return {_mm256_i32gather_ps(table, _mm256_cvtepu8_epi32(bytes), 4)};
+}
 inline Vector add(Vector a, Vector b) { return {_mm256_add_ps(a.lanes, b.lanes)}; }
 inline Vector subtract(Vector a, Vector b) { return {_mm256_sub_ps(a.lanes, b.lanes)}; }
 inline Vector multiply(Vector a, Vector b) { return {_mm256_mul_ps(a.lanes, b.lanes)}; }

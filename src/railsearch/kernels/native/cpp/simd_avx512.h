@@ -17,6 +17,10 @@ struct Vector {
 inline Vector load(const float* from) { return {_mm512_loadu_ps(from)}; }
 inline void store(float* to, Vector a) { _mm512_storeu_ps(to, a.lanes); }
 inline Vector fill(float value) { return {_mm512_set1_ps(value)}; }
+inline Vector look_up(const float* table, const uint8_t* places) {
+    const __m128i bytes = _mm_loadu_si128(reinterpret_cast<const __m128i*>(places));
+    return {_mm512_i32gather_ps(_mm512_cvtepu8_epi32(bytes), table, 4)};
+}
 inline Vector add(Vector a, Vector b) { return {_mm512_add_ps(a.lanes, b.lanes)}; }
 inline Vector subtract(Vector a, Vector b) { return {_mm512_sub_ps(a.lanes, b.lanes)}; }
 inline Vector multiply(Vector a, Vector b) { return {_mm512_mul_ps(a.lanes, b.lanes)}; }

@@ -23,6 +23,8 @@ struct Vector {
 inline Vector load(const float* from) { RAILSEARCH_EACH_LANE(from[i]) }
 inline void store(float* to, Vector a) { std::memcpy(to, a.lanes, sizeof(a.lanes)); }
 inline Vector fill(float value) { RAILSEARCH_EACH_LANE(value) }
+// table[place] for the next LANES places.
+inline Vector look_up(const float* table, const uint8_t* places) { RAILSEARCH_EACH_LANE(table[places[i]]) }
 inline Vector add(Vector a, Vector b) { RAILSEARCH_EACH_LANE(a.lanes[i] + b.lanes[i]) }
 inline Vector subtract(Vector a, Vector b) { RAILSEARCH_EACH_LANE(a.lanes[i] - b.lanes[i]) }
 inline Vector multiply(Vector a, Vector b) { RAILSEARCH_EACH_LANE(a.lanes[i] * b.lanes[i]) }
