@@ -45,7 +45,7 @@ if TYPE_CHECKING:
     )
     from railsearch.loading import load
     from railsearch.recipes import Recipe, TextRecipe, read_recipe
-    from railsearch.recommender import Recommender
+    from railsearch.recommender import MaxPer, Recommender
     from railsearch.similarity import DotProduct, MixtureOfLogits, fingerprint, register_similarity, widen
     from railsearch.text_retriever import TextRetriever
     from railsearch.training import fit_similarity
@@ -63,6 +63,7 @@ __all__ = [
     "Flat",
     "Index",
     "ItemBatch",
+    "MaxPer",
     "MixtureOfLogits",
     "PerComponent",
     "RailsearchError",
@@ -110,7 +111,7 @@ _NAMES = {
     ),
     "loading": ("load",),
     "recipes": ("Recipe", "TextRecipe", "read_recipe"),
-    "recommender": ("Recommender",),
+    "recommender": ("MaxPer", "Recommender"),
     "similarity": ("DotProduct", "MixtureOfLogits", "fingerprint", "register_similarity", "widen"),
     "text_retriever": ("TextRetriever",),
     "training": ("fit_similarity",),

@@ -6,6 +6,7 @@ from pathlib import Path
 import polars as pl
 import pytest
 
+from railsearch import MaxPer
 from railsearch.data import Interactions, leave_last_out, write_prepared
 from railsearch.errors import InvalidInputError, ModelFolderError
 from railsearch.recommender import Recommender
@@ -20,7 +21,14 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     events = pl.DataFrame(
         {"user": plain.users.numpy(), "item": plain.items.numpy(), "timestamp": plain.timestamps.numpy()}
     )
-    titles = pl.DataFrame({"item": range(40), "title": [f"[bold]Title {item}" for item in range(40)]})
+    titles = pl.DataFrame(
+        {
+            "item": range(40),
+            "title": [f"[bold]Title {item}" for item in range(40)],
+            "kind": [item % 3 for item in range(40)],
+            "kinds": ["a|b", "b", "c"] * 13 + ["d"],
+        }
+    )
     world = Interactions.from_frame(events, catalogue=titles)
     write_prepared(world, folder / "data", name="walks")
     Recommender.fit(world, small_recipe("hstu", "mixture-user", epochs=1)).save(folder / "model")
@@ -36,7 +44,7 @@ def test_after_a_history(folder: Path, recommender: Recommender) -> None:
     expected = recommender.recommend(histories=[[3, 1, 4], [1]], k=5)
     printed = json.loads(run("recommend", folder / "model", "--history", "3,1,4", "--history", " 1", "-k", 5, "--json"))
     found = pl.DataFrame(printed["recommendations"])
-    assert found.columns == ["user", "item", "score", "rank", "title"]
+    assert found.columns == ["user", "item", "score", "rank", "title", "kind", "kinds"]
     assert found["item"].to_list() == expected["item"].to_list()
     assert found["title"][0] == f"[bold]Title {expected['item'][0]}"
     text = run("recommend", folder / "model", "--history", "3,1,4", "-k", 5)
@@ -143,3 +151,39 @@ def test_no_model(folder: Path) -> None:
             match=r"config\.json does not exist|is not a folder that railsearch wrote",
         ):
             run(*command)
+
+
+def test_rules(folder: Path, recommender: Recommender) -> None:
+    first = recommender.recommend([7], 12)["item"].to_list()
+    arguments = ("--users", "7", "--data", folder / "data", "-k", 5, "--json")
+    for flags, options in (
+        (("--exclude", f"{first[0]}, {first[2]}"), {"exclude": [first[0], first[2]]}),
+        (("--max-per", "kind=1", "--pad"), {"max_per": {"kind": 1}, "pad": True}),
+        (("--max-per", "kinds=1:|", "--pad"), {"max_per": {"kinds": MaxPer(1, separator="|")}, "pad": True}),
+        (("--diversity", 0.5, "--pool", 12), {"diversity": 0.5, "pool": 12}),
+    ):
+        printed = json.loads(run("recommend", folder / "model", *arguments, *flags))
+        found = pl.DataFrame(printed["recommendations"])["item"].to_list()
+        assert found == recommender.recommend([7], 5, **options)["item"].to_list()
+
+
+@pytest.mark.parametrize(
+    ("flags", "message"),
+    [
+        (("--max-per", "kind"), "--max-per is 'kind'; give COLUMN=NUMBER, such as genre=2 or genres=2:|"),
+        (("--max-per", "kind=2:"), "--max-per is 'kind=2:'; give COLUMN=NUMBER"),
+        (("--max-per", "kind=2", "--max-per", "kind=3"), "--max-per names 'kind' twice"),
+        (
+            ("--max-per", "genre=2"),
+            "--max-per names 'genre', which is not a column of the items; choose from: item, title",
+        ),
+        (("--diversity", 0.5, "--pool", 3), "--pool is 3 but k is 5; ask for --pool >= 5"),
+        (("--pool", 30), "--pool is 30 but there is no rule to apply; give --max-per or --diversity"),
+        (("--max-per", "kind=1"), "raise --max-per, or pass --pad"),
+        (("--diversity", 2), "--diversity"),
+    ],
+)
+def test_wrong_rules(folder: Path, flags: tuple[object, ...], message: str, capsys: pytest.CaptureFixture[str]) -> None:
+    arguments = ("recommend", folder / "model", "--users", "7", "--data", folder / "data", "-k", 5)
+    assert run_main(*arguments, *flags) != 0
+    assert message in " ".join(capsys.readouterr().err.split())

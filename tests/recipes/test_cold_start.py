@@ -11,7 +11,7 @@ from railsearch import Recommender
 from railsearch.data import leave_last_out
 from railsearch.errors import InvalidInputError, ModelFolderError, NotEnoughItemsError
 from railsearch.recommender import folder as recommender_folder
-from railsearch.recommender import recommender as recommender_module
+from railsearch.recommender import recommending
 from tests.support.naive_baselines import train_histories
 from tests.support.training_worlds import random_walks, small_recipe
 
@@ -63,7 +63,7 @@ def test_unknown_users_get_popular_items_among_others(
         assert own["rank"].to_list() == [1, 2, 3, 4]
     known = found.filter(pl.col("user").is_in([3, 4]))
     assert_frame_equal(known, recommender.recommend([3, 4], k=4))
-    monkeypatch.setattr(recommender_module, "QUERIES_PER_SEARCH", 2)  # the last batch has no user with a history
+    monkeypatch.setattr(recommending, "QUERIES_PER_SEARCH", 2)  # the last batch has no user with a history
     assert_frame_equal(recommender.recommend([3, 999, 4, 998, 997], k=4, cold_start="popular"), found)
 
 

@@ -9,6 +9,7 @@ from railsearch.distributed.batch import RayRunner, Runner
 from railsearch.foundation.errors import InvalidInputError
 from railsearch.index import Engine, Strategy, parse_engine, parse_strategy
 from railsearch.index.engines import ensure_available
+from railsearch.index.rules import MaxPer
 
 Json = Annotated[bool, typer.Option("--json", help="Print one JSON object instead of text.")]
 IndexFolder = Annotated[Path, typer.Argument(help="The index folder.", show_default=False)]
@@ -74,6 +75,37 @@ RowsPerPart = Annotated[
         show_default=False,
     ),
 ]
+ExcludedItems = Annotated[
+    str | None,
+    typer.Option("--exclude", help="Ids of items that are never returned, separated by commas.", show_default=False),
+]
+MaxPerTexts = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--max-per",
+        help="The most items of one value of a column: genre=2. A text that holds several values is cut by a separator "
+        "after a colon: genres=2:| cuts Action|Comedy. May be repeated.",
+        show_default=False,
+    ),
+]
+Diversity = Annotated[
+    float,
+    typer.Option(
+        "--diversity",
+        help="From 0 to 1: re-rank the best items so that they differ more (maximal marginal relevance).",
+        min=0.0,
+        max=1.0,
+    ),
+]
+Pool = Annotated[
+    int | None,
+    typer.Option(
+        "--pool",
+        help="Best items that --max-per and --diversity choose from; by default 4 k, and at least 100.",
+        min=1,
+        show_default=False,
+    ),
+]
 OnRay = Annotated[bool, typer.Option("--ray", help="Compute the parts on Ray, in parallel.")]
 RayAddress = Annotated[
     str | None,
@@ -100,6 +132,24 @@ def chosen_strategy(text: str | None) -> Strategy | None:
 def chosen_engine(text: str | None) -> Engine | None:
     """Read the engine that a command was given, and check that it is available here."""
     return None if text is None else ensure_available(parse_engine(text))
+
+
+def chosen_limits(texts: list[str] | None) -> dict[str, MaxPer] | None:
+    """Read the rules of --max-per.
+
+    >>> chosen_limits(["genre=2", "genres=1:|"])
+    {'genre': MaxPer(limit=2, separator=None), 'genres': MaxPer(limit=1, separator='|')}
+    """
+    limits: dict[str, MaxPer] = {}
+    for text in texts or ():
+        column, _, rest = text.rpartition("=")
+        number, colon, separator = rest.partition(":")
+        if not column or not (number.isascii() and number.isdigit() and len(number) < 10) or (colon and not separator):
+            raise InvalidInputError(f"--max-per is {text!r:.80}; give COLUMN=NUMBER, such as genre=2 or genres=2:|.")
+        if column in limits:
+            raise InvalidInputError(f"--max-per names {column!r:.80} twice; give one limit for a column.")
+        limits[column] = MaxPer(int(number), separator=separator or None)
+    return limits or None
 
 
 def ids_of(text: str) -> list[str]:

@@ -7,14 +7,19 @@ import typer
 
 from railsearch.cli.batch import check_no_batch, print_report
 from railsearch.cli.options import (
+    Diversity,
     EngineText,
+    ExcludedItems,
     Json,
+    MaxPerTexts,
     OnRay,
     OutputFolder,
+    Pool,
     RayAddress,
     RowsPerPart,
     StrategyText,
     chosen_engine,
+    chosen_limits,
     chosen_runner,
     chosen_strategy,
     ids_of,
@@ -70,6 +75,11 @@ def recommend(
         str | None,
         typer.Option(help='Only items whose columns meet this condition: "year >= 1990".', show_default=False),
     ] = None,
+    exclude: ExcludedItems = None,
+    max_per: MaxPerTexts = None,
+    diversity: Diversity = 0.0,
+    pool: Pool = None,
+    pad: Annotated[bool, typer.Option("--pad", help="Return fewer than k items to a user who has fewer left.")] = False,
     strategy: StrategyText = None,
     engine: EngineText = None,
     output: OutputFolder = None,
@@ -84,6 +94,8 @@ def recommend(
 
     Example: railsearch recommend runs/ml-1m/hstu-mol/model --history 1,260,1196 -k 5
 
+    Example: railsearch recommend runs/ml-1m/hstu-mol/model --history 1,260 --max-per "genres=2:|" --diversity 0.3
+
     Example: railsearch recommend runs/ml-1m/hstu-mol/model --all-users --data data/ml-1m --output recommended --ray
     """
     if users is not None and data is None:
@@ -91,6 +103,7 @@ def recommend(
     if engine is not None and index is None:
         raise InvalidInputError("--engine searches an index on disk; add --index with the index of the model's items.")
     chosen, with_engine = chosen_strategy(strategy), chosen_engine(engine)
+    limits, excluded = chosen_limits(max_per), None if exclude is None else ids_of(exclude)
     runner = chosen_runner(on_ray=on_ray, address=ray_address)
     if all_users:
         if data is None or output is None or users is not None or history:
@@ -106,6 +119,11 @@ def recommend(
             cold_start=cold_start,
             strategy=chosen,
             allow=allow,
+            exclude=excluded,
+            max_per=limits,
+            diversity=diversity,
+            pool=pool,
+            pad=pad,
             engine=with_engine,
             users_per_part=rows_per_part or ROWS_PER_PART,
             runner=runner,
@@ -127,6 +145,11 @@ def recommend(
         cold_start=cold_start,
         strategy=chosen,
         allow=allow,
+        exclude=excluded,
+        max_per=limits,
+        diversity=diversity,
+        pool=pool,
+        pad=pad,
     )
     table = found.join(recommender.items, on="item", how="left", maintain_order="left")
     if as_json:

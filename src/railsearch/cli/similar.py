@@ -6,7 +6,7 @@ from typing import Annotated
 import typer
 from polars import DataFrame
 
-from railsearch.cli.options import EngineText, Json, chosen_engine, ids_of
+from railsearch.cli.options import EngineText, ExcludedItems, Json, chosen_engine, ids_of
 from railsearch.cli.terminal import make_console, make_frame_table, print_json
 from railsearch.distributed import ShardedIndex
 from railsearch.foundation.errors import InvalidInputError
@@ -24,9 +24,7 @@ def similar(
     items: Annotated[list[str], typer.Argument(help="Ids of items.", show_default=False)],
     *,
     k: Annotated[int, typer.Option("-k", "--k", help="Similar items for each item.", min=1)] = 10,
-    exclude: Annotated[
-        str | None, typer.Option(help="Ids of items that are never returned, separated by commas.", show_default=False)
-    ] = None,
+    exclude: ExcludedItems = None,
     allow: Annotated[
         str | None,
         typer.Option(help='Only items whose columns meet this condition: "year >= 1990".', show_default=False),

@@ -12,6 +12,7 @@ from railsearch.index import searching
 from railsearch.index.index import Index
 from railsearch.index.keys import NOT_FOUND
 from railsearch.index.metadata import KEY
+from railsearch.index.similar import similarity_vectors, vectors_of
 from railsearch.index.tuned import TunedStrategy
 from railsearch.index.tuning import TuningReport
 from railsearch.similarity import QueryParts
@@ -104,6 +105,12 @@ def describe_items(index: Index, ids: ArrayLike) -> "DataFrame":
     if bool((integers == NOT_FOUND).any()):
         raise InvalidInputError(f"{int((integers == NOT_FOUND).sum())} of {len(integers)} ids are not in the index.")
     return _table(index, torch.searchsorted(corpus.ids.cpu(), integers))
+
+
+def item_vectors(index: Index, ids: Tensor) -> Tensor:
+    """Return vectors (n, D) of live items by integer id; their dot product is the score of `Index.similar_items`."""
+    corpus = index.contents.corpus
+    return similarity_vectors(vectors_of(corpus, ids), corpus.similarity.num_item_components)
 
 
 def find_text(index: Index, text: str, *, limit: int = 20, column: str | None = None) -> "DataFrame":

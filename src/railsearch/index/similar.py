@@ -5,6 +5,7 @@ The similarity of items x and y is the mean cosine of their components, each wit
 scaled to length 1. A component of length 0 counts as 0.
 """
 
+import math
 from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING
 
@@ -103,6 +104,11 @@ def vectors_of(corpus: Corpus, ids: Tensor) -> Tensor:
     """Return the components of live items (n, Px * d), each of length 1, one after the other."""
     rows = corpus.rows[torch.searchsorted(corpus.ids, ids.to(corpus.ids.device))]  # (n,)
     return unit_vectors(corpus[rows].components)
+
+
+def similarity_vectors(vectors: Tensor, num_components: int) -> Tensor:
+    """Return vectors (n, Px * d) of `vectors_of`, scaled so that a dot product is the similarity of two items."""
+    return vectors * (1 / math.sqrt(num_components))
 
 
 def unit_vectors(components: Tensor) -> Tensor:

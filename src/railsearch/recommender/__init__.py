@@ -1,5 +1,6 @@
 """Recommendation in one class: fit on interactions, evaluate, index, search, recommend, save and load."""
 
+from railsearch.index.rules import MaxPer
 from railsearch.recommender.cold_start import ColdStart
 from railsearch.recommender.recipe import (
     DataConfig,
@@ -16,6 +17,7 @@ __all__ = [
     "ColdStart",
     "DataConfig",
     "HSTUConfig",
+    "MaxPer",
     "Recipe",
     "Recommender",
     "SASRecConfig",

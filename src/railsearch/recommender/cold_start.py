@@ -1,8 +1,9 @@
 """Users without a history: refuse them, or recommend the items with the most training events."""
 
-from collections.abc import Callable
+from collections.abc import Sequence
 from dataclasses import dataclass
 from enum import StrEnum
+from functools import partial
 
 import torch
 from torch import Tensor
@@ -10,7 +11,7 @@ from torch import Tensor
 from railsearch.foundation.errors import InvalidInputError, NotEnoughItemsError
 from railsearch.foundation.results import NO_ITEM, SearchResult
 from railsearch.index import Allow, Index
-from railsearch.recommender.requests import Requests
+from railsearch.index.searching import metadata_of
 
 
 class ColdStart(StrEnum):
@@ -32,29 +33,33 @@ class PopularItems:
     ids: Tensor  # (M,)
     counts: Tensor  # (M,) training events
 
-    def insert(self, found: SearchResult | None, is_cold: Tensor, k: int) -> SearchResult:
-        """Return results in which users without a history have the k most popular items.
+    def insert(
+        self, found: SearchResult | None, is_cold: Tensor, n: int, excluded: Sequence[Tensor], index: Index
+    ) -> SearchResult:
+        """Return results in which users without a history have the n most popular items.
 
         Args:
             found: the results of all other users, in their order; None if there are none.
             is_cold: (B,) whether each user has no history.
-            k: the number of items for each user.
+            n: the number of items for each user.
+            excluded: ids that each user without a history must not get.
+            index: holds the items.
         """
-        ids = torch.full((len(is_cold), k), NO_ITEM)  # (B, K)
-        scores = torch.full((len(is_cold), k), -torch.inf)  # (B, K)
-        num_popular = min(k, len(self.ids))
-        places = is_cold.nonzero()  # (C, 1)
-        ids[places, torch.arange(num_popular)] = self.ids[:num_popular]
-        scores[places, torch.arange(num_popular)] = self.counts[:num_popular].float()
+        ids = torch.full((len(is_cold), n), NO_ITEM)  # (B, n)
+        scores = torch.full((len(is_cold), n), -torch.inf)  # (B, n)
+        for place, hidden in zip(is_cold.nonzero().flatten().tolist(), excluded, strict=True):
+            is_kept = ~torch.isin(self.ids, hidden) if len(hidden) else slice(None)  # (M,)
+            own = self.ids[is_kept][:n]  # (<= n,)
+            ids[place, : len(own)], scores[place, : len(own)] = own, self.counts[is_kept][:n].float()
         if found is not None:
             ids[~is_cold], scores[~is_cold] = found.ids.cpu(), found.scores.cpu()
-        return SearchResult(
-            ids=ids,
-            scores=scores,
-            ceiling=scores[:, -1],
-            num_scored=torch.full((len(is_cold),), len(self.ids)),
-            lookup=None if found is None else found.lookup,
-        )
+        ceiling = torch.full((len(is_cold),), -torch.inf)  # (B,)
+        num_scored = torch.full((len(is_cold),), len(self.ids))  # (B,)
+        if found is not None:
+            ceiling[~is_cold], num_scored[~is_cold] = found.ceiling.cpu(), found.num_scored.cpu()
+        corpus = index.contents.corpus
+        lookup = partial(metadata_of, corpus) if corpus.has_metadata else None
+        return SearchResult(ids=ids, scores=scores, ceiling=ceiling, num_scored=num_scored, lookup=lookup)
 
 
 def find_popular(
@@ -87,21 +92,3 @@ def find_popular(
         )
     order = item_counts[rows].argsort(descending=True, stable=True)  # (M,)
     return PopularItems(ids[rows[order]], item_counts[rows[order]])
-
-
-def answer(
-    requests: Requests, k: int, search: Callable[[Requests], SearchResult], popular: PopularItems | None
-) -> SearchResult:
-    """Search for the requests that have a history, and insert popular items for all others.
-
-    Args:
-        requests: users with and without a history; all have one if `popular` is None.
-        k: the number of items for each request.
-        search: finds the k best items of requests that have a history.
-        popular: the items for requests without one.
-    """
-    is_cold = requests.is_cold  # (B,)
-    if popular is None or not bool(is_cold.any()):
-        return search(requests)
-    warm = requests.where(~is_cold)
-    return popular.insert(search(warm) if len(warm) else None, is_cold, k)

@@ -1,6 +1,6 @@
 """Recommender: from interactions to recommendations, as one object that can be saved and loaded."""
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Self
 
@@ -12,15 +12,17 @@ from railsearch.folders import ModelCard, check_target, register_opener
 from railsearch.foundation.inputs import as_choice, as_path, check_count
 from railsearch.foundation.results import SearchResult
 from railsearch.index import Allow, Engine, Exclude, Index, ModelSource, Precision, ScanPrecision, Strategy
+from railsearch.index.rules import MaxPer, Rules
 from railsearch.models import SequentialModel
-from railsearch.recommender.answers import check_enough, index_columns, index_ids, to_table
+from railsearch.recommender.answers import index_columns, index_ids
 from railsearch.recommender.card import describe_recommender
-from railsearch.recommender.cold_start import ColdStart, answer, find_popular
+from railsearch.recommender.cold_start import ColdStart
 from railsearch.recommender.events import InteractionsLike, as_interactions, as_split
 from railsearch.recommender.features import items_of
 from railsearch.recommender.fitting import train_model
 from railsearch.recommender.folder import FORMAT, SavedRecommender, fingerprint_of, read_recommender, write_recommender
 from railsearch.recommender.recipe import Recipe
+from railsearch.recommender.recommending import ExcludedItems, Options, recommend
 from railsearch.recommender.requests import HistoriesLike, Requests, UnknownItems, find_rows
 from railsearch.recommender.similar import find_similar
 from railsearch.recommender.updating import TrainedModel, known_split, plan_training
@@ -29,8 +31,6 @@ from railsearch.training.processes import Processes
 
 if TYPE_CHECKING:
     from polars import DataFrame, Series
-
-QUERIES_PER_SEARCH = 1024
 
 
 class Recommender:
@@ -141,19 +141,12 @@ class Recommender:
         return analyze_test(self.model, split, k=k, popular=popular, item_counts=counts, user_rows=users)
 
     def recommend(
-        self,
-        users: Iterable[object] | None = None,
-        k: int = 10,
-        *,
-        histories: HistoriesLike | None = None,
-        filter_viewed: bool = True,
-        at: int | None = None,
-        unknown_items: UnknownItems | str = UnknownItems.REFUSE,
-        cold_start: ColdStart | str = ColdStart.REFUSE,
-        strategy: Strategy | None = None,
-        allow: Allow = None,
-        pad: bool = False,
-    ) -> "DataFrame":
+        self, users: Iterable[object] | None = None, k: int = 10, *, histories: HistoriesLike | None = None,
+        filter_viewed: bool = True, at: int | None = None, unknown_items: UnknownItems | str = UnknownItems.REFUSE,
+        cold_start: ColdStart | str = ColdStart.REFUSE, strategy: Strategy | None = None, allow: Allow = None,
+        exclude: ExcludedItems = None, max_per: Mapping[str, int | MaxPer] | None = None, diversity: float = 0.0,
+        pool: int | None = None, pad: bool = False,
+    ) -> "DataFrame":  # fmt: skip
         """Return the k best items of each user, best first, as a table: user, item, score, rank.
 
         Args:
@@ -172,23 +165,26 @@ class Recommender:
             strategy: how to search; by default the one that the index was tuned to, or brute force.
             allow: recommend only these items, as in `Index.search`: index ids, a mask, or a condition over the columns
                 of `items`, such as "year >= 2000".
+            exclude: items that nobody gets, or a mapping from users to items; unknown items are ignored.
+            max_per: the most items of one value of a column of `items`, such as {"genre": 2}. A list column has several
+                values, as has a text with a separator: {"genres": MaxPer(2, separator="|")}.
+            diversity: from 0 to 1; re-rank the best by maximal marginal relevance. Scores stay those of the model.
+            pool: the number of best items that `max_per` and `diversity` choose from, by default 4 k and at least 100;
+                twice as many while `max_per` leaves fewer than k.
             pad: return fewer than k items for a user who has fewer left; by default, this raises an error.
         """
-        import polars as pl  # noqa: PLC0415  (importing railsearch stays cheap)
-
         check_count(k, name="k")
         cold = as_choice(ColdStart, cold_start, name="cold_start")
+        rules = Rules.of(max_per, diversity, pool)
         requests = self._requests(users, histories, at=at, unknown_items=unknown_items, remedy=cold.remedy)
-        index, ids = self._searched(), index_ids(self.items)
-        check_enough(requests, k, ids, index.ids, filter_viewed=filter_viewed and not pad)
-        popular = find_popular(cold, index, allow, item_counts=self.item_counts, ids=ids, k=k, pad=pad)
-
-        def search(warm: Requests) -> SearchResult:
-            exclude = [ids[items] for items in warm.items] if filter_viewed else None
-            return self._search(warm, k, strategy, exclude=exclude, allow=allow, pad=pad)
-
-        found = ((batch, answer(batch, k, search, popular)) for batch in requests.batches(QUERIES_PER_SEARCH))
-        return pl.concat([to_table(result, batch.names, self.items["item"], ids) for batch, result in found])
+        options = Options(
+            filter_viewed=filter_viewed, cold_start=cold, strategy=strategy, allow=allow, exclude=exclude, rules=rules,
+            pad=pad,
+        )  # fmt: skip
+        return recommend(
+            requests, k, options, model=self.model, index=self._searched(), items=self.items,
+            item_counts=self.item_counts,
+        )  # fmt: skip
 
     def similar_items(
         self, item_ids: int | str | Iterable[object], k: int = 10, *, exclude: Iterable[object] | None = None,

@@ -1,5 +1,7 @@
 """Recommend to every user of prepared data, and write the recommendations in parts."""
 
+import json
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, ClassVar
@@ -13,6 +15,7 @@ from railsearch.distributed.batch.running import JobReport, run_job
 from railsearch.foundation.errors import FingerprintError
 from railsearch.foundation.inputs import as_choice, as_path
 from railsearch.index import Engine, Strategy
+from railsearch.index.rules import MaxPer, Rules
 from railsearch.recommender import ColdStart, Recommender
 from railsearch.recommender.requests import UnknownItems
 
@@ -36,6 +39,8 @@ class RecommendJob:
     cold_start: ColdStart
     strategy: Strategy | None
     allow: str | None
+    exclude: tuple[int | str, ...] | None
+    rules: Rules
     pad: bool
     users_per_part: int
 
@@ -57,9 +62,20 @@ class RecommendJob:
             "cold_start": self.cold_start.value,
             "strategy": None if self.strategy is None else repr(self.strategy),
             "allow": self.allow,
+            **self._stated_rules(),
             "pad": self.pad,
             "users_per_part": self.users_per_part,
         }
+
+    def _stated_rules(self) -> Stated:
+        """Return the rules by name; nothing if there are none, as in the jobs of earlier versions."""
+        rules = {
+            "exclude": None if self.exclude is None else json.dumps(self.exclude),
+            "max_per": repr(self.rules.max_per) if self.rules.max_per else None,
+            "diversity": str(self.rules.diversity) if self.rules.diversity else None,
+            "pool": self.rules.pool,
+        }
+        return {name: value for name, value in rules.items() if value is not None}
 
     def places(self) -> dict[str, str]:
         """Return the paths of data, model and index."""
@@ -81,6 +97,10 @@ class RecommendJob:
                 cold_start=self.cold_start,
                 strategy=self.strategy,
                 allow=self.allow,
+                exclude=self.exclude,
+                max_per=dict(self.rules.max_per),
+                diversity=self.rules.diversity,
+                pool=self.rules.pool,
                 pad=self.pad,
             )
 
@@ -112,6 +132,10 @@ def recommend_all(
     cold_start: ColdStart | str = ColdStart.REFUSE,
     strategy: Strategy | None = None,
     allow: str | None = None,
+    exclude: Sequence[int] | Sequence[str] | None = None,
+    max_per: Mapping[str, int | MaxPer] | None = None,
+    diversity: float = 0.0,
+    pool: int | None = None,
     pad: bool = False,
     engine: Engine | None = None,
     users_per_part: int = ROWS_PER_PART,
@@ -134,6 +158,10 @@ def recommend_all(
         cold_start: as in `Recommender.recommend`.
         strategy: as in `Recommender.recommend`.
         allow: a condition over the columns of the items.
+        exclude: items that nobody gets.
+        max_per: as in `Recommender.recommend`.
+        diversity: as in `Recommender.recommend`.
+        pool: as in `Recommender.recommend`.
         pad: as in `Recommender.recommend`.
         engine: engine of the first stage, if an index is given.
         users_per_part: users in each part.
@@ -145,8 +173,9 @@ def recommend_all(
     opened = None if index is None else recommender.open_index(index, engine=engine)
     known = recommender.items["item"][:1].to_list()
     recommender.recommend(  # the arguments fit, or this raises
-        k=k, histories=[known], filter_viewed=False, strategy=strategy, cold_start=cold_start, allow=allow, pad=pad
-    )
+        k=k, histories=[known], filter_viewed=False, strategy=strategy, cold_start=cold_start, allow=allow,
+        exclude=exclude, max_per=max_per, diversity=diversity, pool=pool, pad=pad,
+    )  # fmt: skip
     users = UserParts.cut(data, users_per_part=users_per_part)
     job = RecommendJob(
         users=users,
@@ -160,6 +189,8 @@ def recommend_all(
         cold_start=as_choice(ColdStart, cold_start, name="cold_start"),
         strategy=strategy,
         allow=allow,
+        exclude=None if exclude is None else tuple(exclude),
+        rules=Rules.of(max_per, diversity, pool),
         pad=pad,
         users_per_part=users_per_part,
     )

@@ -47,6 +47,17 @@ def test_recommendations_are_those_of_one_call(shared: Path, tmp_path: Path) -> 
     assert_alike(of_index, recommender.recommend(world.user_ids, 4, allow="item >= 10", filter_viewed=False))
 
 
+def test_rules_are_those_of_one_call(shared: Path, tmp_path: Path) -> None:
+    world = random_walks(user_name=lambda user: f"user-{user}")
+    recommender = Recommender.load(shared / "model", interactions=world)
+    rules = {"exclude": [1, 2, 3], "diversity": 0.4, "pool": 20}
+    assert_alike(run(shared, tmp_path / "rules", **rules), recommender.recommend(world.user_ids, 4, **rules))
+    with pytest.raises(JobFolderError, match=r"diversity is '?0.4'? but this job has"):
+        run(shared, tmp_path / "rules", **{**rules, "diversity": 0.5})
+    with pytest.raises(InvalidInputError, match="max_per names 'genre', which is not a column"):
+        run(shared, tmp_path / "other", max_per={"genre": 2})
+
+
 def test_a_second_run_continues(shared: Path, tmp_path: Path) -> None:
     whole = run(shared, tmp_path / "whole")
     with pytest.raises(InterruptedJobError):
