@@ -7,7 +7,7 @@ import typer
 from rich.console import Console
 
 import railsearch
-from railsearch.cli import data, engine, index, recipes
+from railsearch.cli import data, engine, index, items, recipes
 from railsearch.cli.bench import bench
 from railsearch.cli.compare import compare
 from railsearch.cli.doctor import ISA_VARIABLE, ISA_WITHOUT_AMX, Bf16Matmul, Diagnosis, diagnose
@@ -34,6 +34,7 @@ app = typer.Typer(
 )
 app.add_typer(data.app)
 app.add_typer(index.app)
+app.add_typer(items.app)
 app.add_typer(engine.app)
 app.add_typer(recipes.app)
 app.command()(search)

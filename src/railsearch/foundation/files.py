@@ -93,6 +93,22 @@ def only_writer(folder: Path) -> Iterator[None]:
 
 
 @contextmanager
+def only_changer(target: Path) -> Iterator[None]:
+    """Keep other processes that call this from changing a folder that is replaced as a whole.
+
+    Raises BlockingIOError if another process holds the lock, a hidden file beside the folder. The kernel holds the
+    lock, so it ends with the process.
+    """
+    target = target.resolve()
+    descriptor = os.open(target.with_name(f".{target.name}.lock"), os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW, 0o644)
+    try:
+        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        yield
+    finally:
+        os.close(descriptor)
+
+
+@contextmanager
 def new_folder(target: Path, *, replaces: bool = False) -> Iterator[Path]:
     """Yield an empty folder to write into, and rename it to `target` when the block ends.
 

@@ -194,8 +194,12 @@ class Contents:
         replaces: bool,
         show_progress: bool | None,
         numbers: Mapping[str, int] | None = None,
+        source: Mapping[str, str] | None = None,
     ) -> None:
-        """Add items; with `replaces`, those that have the same ids are replaced. For `numbers` see `Numbering`."""
+        """Add items; with `replaces`, those that have the same ids are replaced. For `numbers` see `Numbering`.
+
+        With `source`, the new version states this source, such as the model after items were added to it.
+        """
         purpose = "upsert" if replaces else "add"
         with counting(purpose, count_items(items), is_shown=show_progress) as on_rows:
             builder = self._builder(on_rows)
@@ -217,7 +221,7 @@ class Contents:
                     segments = with_added(segments, fitted, keep, largest=size)
                 return segments
 
-            self._commit(purpose, change)
+            self._commit(purpose, change, source=source)
 
     def remove(self, ids: ArrayLike, *, missing_ok: bool) -> None:
         """Make items no longer live."""
@@ -261,18 +265,24 @@ class Contents:
         purpose: str,
         change: Callable[[Sequence[Segment], Keep], Sequence[Segment]],
         tuned: Mapping[str, str] | None = None,
+        source: Mapping[str, str] | None = None,
     ) -> None:
         """Apply a change to the segments and commit the result as a new version, one thread after the other."""
         with self._changing:
-            self._commit_now(purpose, change, {} if tuned is None else tuned)
+            self._commit_now(purpose, change, {} if tuned is None else tuned, source)
 
     def _commit_now(
-        self, purpose: str, change: Callable[[Sequence[Segment], Keep], Sequence[Segment]], tuned: Mapping[str, str]
+        self,
+        purpose: str,
+        change: Callable[[Sequence[Segment], Keep], Sequence[Segment]],
+        tuned: Mapping[str, str],
+        source: Mapping[str, str] | None,
     ) -> None:
         if self._store is None or self._snapshot is None:
             segments = change(self.corpus.segments, lambda segment: segment)
             self.corpus = self.corpus.with_segments(segments)
             self.tuned = {**self.tuned, **tuned}
+            self.source = self.source if source is None else source
             self.version += 1
             return
         with self._store.writing(purpose, self._snapshot, check_base=self._check_base) as writer:
@@ -281,7 +291,7 @@ class Contents:
                     f"version {self.version} was opened but the newest is {writer.base.version}; only that can be "
                     "changed: call refresh() first."
                 )
-            manifest = writer.commit(change(writer.segments, writer.keep), tuned={**writer.base.tuned, **tuned})
+            manifest = writer.commit(change(writer.segments, writer.keep), {**writer.base.tuned, **tuned}, source)
         try:
             self._take(self._store.read(known=self._snapshot))
         except (OSError, IndexFolderError) as error:
@@ -302,7 +312,7 @@ class Contents:
             snapshot.lock.release()
             return False
         self.corpus = self.corpus.with_segments(snapshot.segments, snapshot.similarity, snapshot.origin)
-        self.tuned = snapshot.manifest.tuned
+        self.tuned, self.source = snapshot.manifest.tuned, snapshot.manifest.source
         self.version = snapshot.manifest.version
         self._snapshot = snapshot
         if before is not None:

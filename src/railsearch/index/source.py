@@ -32,6 +32,8 @@ class ModelSource:
     fingerprint: str
     folder: Path | None = None
     """The folder in which the model was saved, if any."""
+    ancestors: tuple[str, ...] = ()
+    """Fingerprints of the models before items were added: the embeddings of all other items are the same."""
 
     def to_dict(self) -> dict[str, str]:
         """Return the text that an index keeps as its `source`."""
@@ -44,10 +46,14 @@ class ModelSource:
         self.check(index)
         return index
 
+    def is_same(self, fingerprint: str | None) -> bool:
+        """Return whether a fingerprint is that of this model, or of the same one before items were added."""
+        return fingerprint in {self.fingerprint, *self.ancestors}
+
     def check(self, index: SourcedIndex) -> None:
         """Refuse an index whose items another model has encoded."""
         built_with = model_of(index, self.kind)
-        if built_with != self.fingerprint:
+        if not self.is_same(built_with):
             raise FingerprintError(
                 f"{_name(index)} was built by {_noun(self.kind)} {built_with} but this is {self.fingerprint}; load the "
                 "model that built it, or build a new index with this one: training and updates change every embedding."

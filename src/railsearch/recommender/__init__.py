@@ -1,6 +1,7 @@
 """Recommendation in one class: fit on interactions, evaluate, index, search, recommend, save and load."""
 
 from railsearch.index.rules import MaxPer
+from railsearch.recommender.adding import AddedItems
 from railsearch.recommender.cold_start import ColdStart
 from railsearch.recommender.recipe import (
     DataConfig,
@@ -14,6 +15,7 @@ from railsearch.recommender.recommender import Recommender
 from railsearch.recommender.updating import update_recipe
 
 __all__ = [
+    "AddedItems",
     "ColdStart",
     "DataConfig",
     "HSTUConfig",

@@ -90,5 +90,6 @@ def find_popular(
             f"k is {k} but only {len(rows)} items of the model may be recommended; ask for a smaller k, or pass "
             "pad=True."
         )
+    rows = rows[ids[rows].argsort()]  # (M,) by id: items that were added later have the last rows
     order = item_counts[rows].argsort(descending=True, stable=True)  # (M,)
     return PopularItems(ids[rows[order]], item_counts[rows[order]])

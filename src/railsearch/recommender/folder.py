@@ -46,6 +46,14 @@ FORMAT = FolderFormat(
 )
 
 
+@dataclass(frozen=True, slots=True)
+class Ancestor:
+    """The same model before items were added to it: its fingerprint, and how many items it had."""
+
+    fingerprint: str
+    num_items: int
+
+
 @dataclass(frozen=True, slots=True, eq=False)
 class SavedRecommender:
     """The content of a model folder."""
@@ -57,6 +65,8 @@ class SavedRecommender:
     user_ids: "Series | None"
     item_counts: Tensor | None  # (N,) training events of each item; older folders hold none
     fingerprint: str
+    ancestors: tuple[Ancestor, ...] = ()
+    """The models before each addition of items, oldest first."""
 
 
 def fingerprint_of(model: SequentialModel, items: "DataFrame") -> str:
@@ -73,11 +83,13 @@ def write_recommender(saved: SavedRecommender, target: Path, *, overwrite: bool)
     """Write the folder; if the process is killed at any moment, the old or the new one remains."""
     import polars as pl  # noqa: PLC0415  (importing railsearch stays cheap)
 
-    config = {
+    config: dict[str, object] = {
         "fingerprint": saved.fingerprint,
         "recipe": saved.recipe.model_dump(mode="json"),
         "card": dataclasses.asdict(saved.card),
     }
+    if saved.ancestors:
+        config["ancestors"] = [dataclasses.asdict(each) for each in saved.ancestors]
     with writing(FORMAT, target, overwrite=overwrite) as folder:
         (folder / WEIGHTS_FILE).write_bytes(pack_weights(saved.model.state_dict()))
         saved.items.write_parquet(folder / ITEMS_FILE)
@@ -113,12 +125,15 @@ def read_recommender(path: Path) -> SavedRecommender:
             )
         fill(model, tensors, folder / WEIGHTS_FILE)
         stated = str(config["fingerprint"])
+        ancestors = tuple(
+            Ancestor(str(each["fingerprint"]), int(each["num_items"])) for each in config.get("ancestors", ())
+        )
     except (InvalidInputError, TypeError, KeyError, RuntimeError, OverflowError, pl.exceptions.PolarsError) as error:
         raise ModelFolderError(f"{folder} is inconsistent ({error}); restore it from a copy.") from error
     found = fingerprint_of(model, items)
     if found != stated:
         raise FingerprintError(f"{folder} states model {stated} but holds {found}; restore it from a copy.")
-    return SavedRecommender(model.train(False), recipe, card, items, users, counts, found)
+    return SavedRecommender(model.train(False), recipe, card, items, users, counts, found, ancestors)
 
 
 def _feature_dim(recipe: Recipe, tensors: Mapping[str, Tensor]) -> int | None:

@@ -9,23 +9,24 @@ from torch import Tensor
 from railsearch.data import Interactions, Split, Time
 from railsearch.evaluation import Analysis, Evaluation, analyze_test, evaluate_test
 from railsearch.folders import ModelCard, check_target, register_opener
-from railsearch.foundation.inputs import as_choice, as_path, check_count
+from railsearch.foundation.inputs import ArrowTable, as_choice, as_path, check_count
 from railsearch.foundation.results import SearchResult
 from railsearch.index import Allow, Engine, Exclude, Index, ModelSource, Precision, ScanPrecision, Strategy
 from railsearch.index.rules import MaxPer, Rules
 from railsearch.models import SequentialModel
+from railsearch.recommender.adding import AddedItems, add_items, save, source_of, warn_if_behind
 from railsearch.recommender.answers import index_columns, index_ids
 from railsearch.recommender.card import describe_recommender
 from railsearch.recommender.cold_start import ColdStart
-from railsearch.recommender.events import InteractionsLike, as_interactions, as_split
+from railsearch.recommender.events import InteractionsLike, as_interactions
 from railsearch.recommender.features import items_of
 from railsearch.recommender.fitting import train_model
-from railsearch.recommender.folder import FORMAT, SavedRecommender, fingerprint_of, read_recommender, write_recommender
+from railsearch.recommender.folder import FORMAT, Ancestor, SavedRecommender, fingerprint_of, read_recommender
 from railsearch.recommender.recipe import Recipe
 from railsearch.recommender.recommending import ExcludedItems, Options, recommend
-from railsearch.recommender.requests import HistoriesLike, Requests, UnknownItems, find_rows
+from railsearch.recommender.requests import HistoriesLike, Requests, UnknownItems
 from railsearch.recommender.similar import find_similar
-from railsearch.recommender.updating import TrainedModel, known_split, plan_training
+from railsearch.recommender.updating import TrainedModel, as_tested, plan_training
 from railsearch.training import FitReport
 from railsearch.training.processes import Processes
 
@@ -66,6 +67,7 @@ class Recommender:
         self.index: Index | None = None
         """The index that `search` and `recommend` use; built in memory when it is first needed."""
         self._folder: Path | None = None
+        self._ancestors: tuple[Ancestor, ...] = ()
 
     def __repr__(self) -> str:
         return f"Recommender({self.recipe.encoder.kind} with {self.recipe.similarity.kind}, {len(self.items):,} items)"
@@ -118,14 +120,19 @@ class Recommender:
         """The name of the model's content; an index stores the name of the model that built it."""
         return fingerprint_of(self.model, self.items)
 
+    @property
+    def source(self) -> ModelSource:
+        """The model as the source of an index: its fingerprint, its folder, and the same model with fewer items."""
+        return source_of(self._saved(), self._folder)
+
     def evaluate(self, data: Split | InteractionsLike | str | Path) -> Evaluation:
         """Rank the test items among all items of the model: HR, NDCG and MRR, with the protocol.
 
         Args:
             data: a split; or interactions, a table or a folder of prepared data, which are split as the recipe states.
-                Their items must be items of this model.
+                Their items must be items of this model; those that were added to it count too.
         """
-        split, users = self._tested(data)
+        split, users = as_tested(data, self.recipe, self.items, self.user_ids)
         return evaluate_test(self.model, split, user_rows=users)
 
     def analyze(self, data: Split | InteractionsLike | str | Path, *, k: int = 10, popular: float = 0.1) -> Analysis:
@@ -136,7 +143,7 @@ class Recommender:
             k: items that are recommended to each test user, and the cutoff of HR and NDCG by segment.
             popular: share of all items, those with the most training events, that counts as popular.
         """
-        split, users = self._tested(data)
+        split, users = as_tested(data, self.recipe, self.items, self.user_ids)
         counts = self.item_counts
         return analyze_test(self.model, split, k=k, popular=popular, item_counts=counts, user_rows=users)
 
@@ -204,17 +211,10 @@ class Recommender:
         return find_similar(self._searched(), self.items, item_ids, k, exclude=exclude, allow=allow, pad=pad)
 
     def search(
-        self,
-        histories: HistoriesLike,
-        k: int = 10,
-        strategy: Strategy | None = None,
-        exclude: Sequence[Sequence[int]] | None = None,
-        allow: Allow = None,
-        *,
-        at: int | None = None,
-        unknown_items: UnknownItems | str = UnknownItems.REFUSE,
-        pad: bool = False,
-    ) -> SearchResult:
+        self, histories: HistoriesLike, k: int = 10, strategy: Strategy | None = None,
+        exclude: Sequence[Sequence[int]] | None = None, allow: Allow = None, *, at: int | None = None,
+        unknown_items: UnknownItems | str = UnknownItems.REFUSE, pad: bool = False,
+    ) -> SearchResult:  # fmt: skip
         """Find the k best items for each history, with scores, gap and certificate; `to_frame()` has the item columns.
 
         Items of a history are not excluded; `recommend` does that. Ids are those of the index (see `build_index`).
@@ -245,14 +245,9 @@ class Recommender:
         return self.model.encode(requests.to_histories(max_length=self.model.encoder.max_length))  # (B, D)
 
     def build_index(
-        self,
-        path: str | Path | None = None,
-        *,
-        precision: Precision | str = Precision.FP32,
-        scan: ScanPrecision | str = ScanPrecision.FULL,
-        engine: Engine | None = None,
-        show_progress: bool | None = None,
-    ) -> Index:
+        self, path: str | Path | None = None, *, precision: Precision | str = Precision.FP32,
+        scan: ScanPrecision | str = ScanPrecision.FULL, engine: Engine | None = None, show_progress: bool | None = None,
+    ) -> Index:  # fmt: skip
         """Index every item, in memory or as a folder; `search` and `recommend` use it from now on.
 
         The index keeps item ids that are integers from 0; otherwise it numbers the items by row. In both cases its
@@ -266,11 +261,9 @@ class Recommender:
             show_progress: draw a progress bar; by default only on a terminal.
         """
         self.index = Index.build(
-            self.model.similarity,
-            self.model.encoder.embed_items().detach(),
-            index_ids(self.items),
-            path=path, metadata=index_columns(self.items), precision=precision, scan=scan, engine=engine,
-            source=self._source().to_dict(), show_progress=show_progress,
+            self.model.similarity, self.model.encoder.embed_items().detach(), index_ids(self.items), path=path,
+            metadata=index_columns(self.items), precision=precision, scan=scan, engine=engine,
+            source=self.source.to_dict(), show_progress=show_progress,
         )  # fmt: skip
         return self.index
 
@@ -282,31 +275,50 @@ class Recommender:
             version: as in `Index.open`.
             engine: as in `Index.open`.
         """
-        self.index = self._source().open_index(path, version=version, engine=engine)
+        self.index = self.source.open_index(path, version=version, engine=engine)
+        warn_if_behind(self.index, self._saved())
         return self.index
+
+    def add_items(self, items: ArrowTable, *, show_progress: bool | None = None) -> AddedItems:
+        """Add items that were not there in training; from now on they are recommended, and histories may hold them.
+
+        The model needs `encoder.item_features`. Its folder, if it has one, is replaced. The index, if one is open, gets
+        the items by one commit. If the process is killed, the same call again completes it.
+
+        Args:
+            items: a table with new ids in the column `item`, the features, and the other columns of `items`.
+            show_progress: draw a progress bar; by default only on a terminal.
+        """
+        return add_items(
+            self._saved(), items, folder=self._folder, index=self.index, on_grown=self._take,
+            show_progress=show_progress,
+        )  # fmt: skip
 
     def save(self, path: str | Path, *, overwrite: bool = False) -> None:
         """Write a model folder: config.json, model.safetensors, items.parquet, and a model card, README.md.
 
-        Histories are not written. If the process is killed at any moment, the old or the new folder remains. The
-        index is a separate folder.
+        Histories and the index are not written. If the process is killed, the old or the new folder remains.
         """
-        target, known = as_path(path), (self.items, self.user_ids, self.item_counts)
-        saved = SavedRecommender(self.model, self.recipe, self.card, *known, self.fingerprint)
-        write_recommender(saved, target, overwrite=overwrite)
-        self._folder = target.resolve()
+        self._folder = save(self._saved(), as_path(path), overwrite=overwrite)
 
     @classmethod
     def load(cls, path: str | Path, *, interactions: InteractionsLike | None = None) -> Self:
         """Read a model folder that `save` wrote; with interactions, as in `fit`, `recommend` accepts their users."""
-        folder = as_path(path)
-        saved = read_recommender(folder)
+        saved = read_recommender(as_path(path))
         recommender = cls(
             model=saved.model, recipe=saved.recipe, card=saved.card, items=saved.items, user_ids=saved.user_ids,
             item_counts=saved.item_counts, interactions=None if interactions is None else as_interactions(interactions),
         )  # fmt: skip
-        recommender._folder = folder.resolve()
+        recommender._folder, recommender._ancestors = as_path(path).resolve(), saved.ancestors
         return recommender
+
+    def _saved(self) -> SavedRecommender:
+        known = (self.items, self.user_ids, self.item_counts, self.fingerprint, self._ancestors)
+        return SavedRecommender(self.model, self.recipe, self.card, *known)
+
+    def _take(self, grown: SavedRecommender) -> None:
+        self.model, self.items, self._ancestors = grown.model, grown.items, grown.ancestors
+        self.item_counts = grown.item_counts
 
     def _requests(
         self, users: Iterable[object] | None, histories: HistoriesLike | None, *, at: int | None,
@@ -320,12 +332,6 @@ class Recommender:
     def _trained(self) -> TrainedModel:
         return TrainedModel(self.model, self.recipe, self.items, self.user_ids, self.fingerprint)
 
-    def _tested(self, data: Split | InteractionsLike | str | Path) -> tuple[Split, Tensor | None]:
-        """Return the split to evaluate on, and the row of the user table (U,) for each of its users."""
-        split = known_split(as_split(data, has_validation=self.recipe.split.has_validation), self.items)
-        known = self.user_ids
-        return split, None if known is None else find_rows(split.interactions.user_ids, known)
-
     def _search(
         self, requests: Requests, k: int, strategy: Strategy | None, *, exclude: Exclude, allow: Allow, pad: bool
     ) -> SearchResult:
@@ -335,9 +341,6 @@ class Recommender:
 
     def _searched(self) -> Index:
         return self.build_index(show_progress=False) if self.index is None else self.index
-
-    def _source(self) -> ModelSource:
-        return ModelSource(FORMAT.name, self.fingerprint, self._folder)
 
 
 register_opener(FORMAT.name, Recommender.load)

@@ -1,12 +1,15 @@
 """An update: training goes on from a trained recommender with new events, new items and new users."""
 
 from dataclasses import dataclass
+from pathlib import Path
 from typing import TYPE_CHECKING
+
+from torch import Tensor
 
 from railsearch.data import Interactions, Split, Time, continue_rows, continue_split, train_since
 from railsearch.foundation.errors import InvalidInputError
 from railsearch.models import SequentialModel
-from railsearch.recommender.events import InteractionsLike, as_interactions, split_of
+from railsearch.recommender.events import InteractionsLike, as_interactions, as_split, split_of
 from railsearch.recommender.recipe import Recipe
 from railsearch.recommender.requests import find_rows
 from railsearch.similarity import MixtureConfig
@@ -75,6 +78,21 @@ def plan_training(
         known = moved
     planned = split_of(known, split, has_validation=recipe.split.has_validation)
     return recipe, planned if since is None else train_since(planned, since)
+
+
+def as_tested(
+    data: Split | InteractionsLike | str | Path, recipe: Recipe, items: "DataFrame", user_ids: "Series | None"
+) -> tuple[Split, Tensor | None]:
+    """Return the split to evaluate a model on, and the row of its user table (U,) for each user of the split.
+
+    Args:
+        data: as in `Recommender.evaluate`.
+        recipe: states how interactions are split.
+        items: the items of the model, by row.
+        user_ids: the users of its user table, by row; None without such a table.
+    """
+    split = known_split(as_split(data, has_validation=recipe.split.has_validation), items)
+    return split, None if user_ids is None else find_rows(split.interactions.user_ids, user_ids)
 
 
 def known_split(split: Split, items: "DataFrame") -> Split:

@@ -14,7 +14,6 @@ from railsearch.foundation.inputs import ArrayLike, as_embeddings
 from railsearch.index import ModelSource
 from railsearch.loading import load
 from railsearch.recommender import Recommender
-from railsearch.recommender import folder as recommender_folder
 from railsearch.recommender.serving import encode_requests
 from railsearch.server.searched import Searched
 from railsearch.text_retriever import TextRetriever
@@ -125,5 +124,4 @@ def _of_recommender(path: Path, data: Path | None) -> QueryModel:
         return Encoded(found.queries, found.user_ids, found.viewed)
 
     encoders = {"histories": encode_histories, **({} if data is None else {"users": encode_users})}
-    source = ModelSource(recommender_folder.FORMAT.name, recommender.fingerprint)
-    return QueryModel(source, encoders, history_column="item")
+    return QueryModel(recommender.source, encoders, history_column="item")

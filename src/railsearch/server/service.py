@@ -103,7 +103,7 @@ class Service:
         used: set[int] = set()
         for served in self.indexes.values():
             served.open()
-            kinds = [model for model in self._models if served.current.source.get("model") == model.source.fingerprint]
+            kinds = [model for model in self._models if model.source.is_same(served.current.source.get("model"))]
             if kinds:
                 served.model = kinds[0]
                 used.add(id(kinds[0]))

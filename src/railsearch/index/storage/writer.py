@@ -54,12 +54,20 @@ class Writer:
         self._entries[entry.name] = entry
         return map_segment(self._folder, entry)
 
-    def commit(self, segments: Iterable[Segment], tuned: Mapping[str, str] | None = None) -> Manifest:
-        """Commit a version of segments, each either in the base version or returned by `keep`; durable on return."""
+    def commit(
+        self,
+        segments: Iterable[Segment],
+        tuned: Mapping[str, str] | None = None,
+        source: Mapping[str, str] | None = None,
+    ) -> Manifest:
+        """Commit a version of segments, each either in the base version or returned by `keep`; durable on return.
+
+        The base version's tuned strategies and source are kept if they are omitted.
+        """
         folder, segments = self._folder, list(segments)
         self._check_place()
         with storage_errors(folder):
-            manifest = self._manifest(segments, tuned)
+            manifest = self._manifest(segments, tuned, dict(self.base.source if source is None else source))
             with new_file(folder / manifest_file(manifest.version)) as written:
                 written.write_bytes(manifest.encode())
             self._check_place()
@@ -79,7 +87,7 @@ class Writer:
             logger.warning("%s: cleanup of old versions failed: %s", folder, error)
         return manifest
 
-    def _manifest(self, segments: list[Segment], tuned: Mapping[str, str] | None) -> Manifest:
+    def _manifest(self, segments: list[Segment], tuned: Mapping[str, str] | None, source: dict[str, str]) -> Manifest:
         """Write which rows are removed, and return the manifest of the next version."""
         base, version = self.base, self._version
         before = {segment.name: segment for segment in self.segments}
@@ -105,7 +113,7 @@ class Writer:
             segments=tuple(entries),
             files={name: files[name] for name in needed},
             tuned=dict(base.tuned if tuned is None else tuned),
-            source=base.source,
+            source=source,
             scan=base.scan,
         )
 
