@@ -19,7 +19,7 @@ struct AttentionScratch {
     int64_t wide_row;        // `width` and `head_dim`, rounded up to vectors
     int64_t wide_head;
     float *active, *slopes, *key_panels, *value_panels, *bias, *weights, *to_scores, *to_bias, *attended, *to_attended,
-        *to_rows, *to_values, *to_keys, *to_distances, *to_times, *distances, *ones, *kept, *normal, *to_normal;
+        *value_rows, *key_rows, *to_rows, *to_values, *to_keys, *to_distances, *to_times, *distances, *ones, *kept, *normal, *to_normal;
     int64_t size;
 
     AttentionScratch(const AttentionStep& step, bool has_gradient, float* memory) {
@@ -45,6 +45,8 @@ struct AttentionScratch {
         ones = take(width);
         kept = take(width);
         slopes = take(has_gradient ? queries * row : 0);
+        value_rows = take(has_gradient ? 0 : heads * queries * wide_head);
+        key_rows = take(has_gradient ? heads * queries * wide_head : 0);
         value_panels = take(has_gradient ? heads * dim * keys : 0);
         to_scores = take(has_gradient ? TILE_QUERIES * keys : 0);
         to_bias = take(has_gradient ? TILE_QUERIES * keys : 0);
@@ -63,7 +65,6 @@ struct AttentionScratch {
         for (int64_t i = 0; i < queries && !has_gradient; ++i) {
             for (int64_t at = width; at < wide_row; ++at) attended[i * wide_row + at] = 0.0f;
         }
-        for (int64_t at = width; at < wide_row && has_gradient; ++at) normal[at] = to_normal[at] = 0.0f;
     }
 };
 
@@ -73,16 +74,19 @@ int64_t attention_scratch_size(const AttentionStep& step, bool has_gradient) {
 
 inline Vector sigmoid_of(Vector x) {
     const Vector one = fill(1.0f);
-    return divide(one, add(one, exponential(subtract(fill(0.0f), x))));
+    return inverse(add(one, exponential(subtract(fill(0.0f), x))));
 }
 
-inline float sum_of_lanes(Vector a) {
-    float lanes[LANES];
-    store(lanes, a);
-    for (int width = LANES / 2; width > 0; width /= 2) {
-        for (int i = 0; i < width; ++i) lanes[i] += lanes[i + width];
+inline void store_up_to(int64_t count, float* to, Vector a) {
+    if (count >= LANES) {
+        store(to, a);
+    } else {
+        store_first(to, a, count);
     }
-    return lanes[0];
+}
+
+inline Vector load_up_to(int64_t count, const float* from) {
+    return count >= LANES ? load(from) : load_first(from, count);
 }
 
 inline void set_zero(float* values, int64_t count) {
@@ -95,20 +99,15 @@ inline void activate_rows(const AttentionStep& step, int64_t first, int64_t leng
     const int64_t count = length * own.row;
     const float* inputs = step.inputs + first * own.row;
     const Vector one = fill(1.0f);
-    const auto one_vector = [&](const float* from, float* to, float* slopes) {
-        const Vector x = load(from);
+    const auto one_vector = [&](Vector x, float* to, float* slopes) {
         const Vector sigmoid = sigmoid_of(x);
         const Vector y = multiply(x, sigmoid);
         store(to, y);
         if (HAS_SLOPES) store(slopes, fused(y, subtract(one, sigmoid), sigmoid));
     };
     int64_t at = 0;
-    for (; at + LANES <= count; at += LANES) one_vector(inputs + at, own.active + at, own.slopes + at);
-    if (at < count) {
-        float last[LANES] = {};
-        for (int64_t i = at; i < count; ++i) last[i - at] = inputs[i];
-        one_vector(last, own.active + at, own.slopes + at);
-    }
+    for (; at + LANES <= count; at += LANES) one_vector(load(inputs + at), own.active + at, own.slopes + at);
+    if (at < count) one_vector(load_first(inputs + at, count - at), own.active + at, own.slopes + at);
     set_zero(own.active + count, rounded_up(length, TILE_QUERIES) * own.row - count + SPARE);
 }
 
@@ -121,6 +120,18 @@ inline void pack_heads(const AttentionStep& step, const float* rows, int64_t len
             const int count = static_cast<int>(length - key < WIDTH ? length - key : WIDTH);
             for (int i = 0; i < count; ++i) lanes[i] = rows + (key + i) * own.row + head * step.head_dim;
             pack(Number::fp32, lanes, count, step.head_dim, panels + (head * own.keys + key) * step.head_dim);
+        }
+    }
+}
+
+// Columns of one head of all keys (or values), one row after the other: [head][row][wide_head].
+inline void pack_rows(const AttentionStep& step, const float* rows, int64_t length, const AttentionScratch& own,
+                      float* packed) {
+    for (int64_t head = 0; head < step.num_heads; ++head) {
+        const float* from = rows + head * step.head_dim;
+        float* to = packed + head * own.queries * own.wide_head;
+        for (int64_t i = 0; i < length; ++i, from += own.row, to += own.wide_head) {
+            for (int64_t at = 0; at < own.wide_head; at += LANES) store(to + at, load(from + at));
         }
     }
 }
@@ -179,9 +190,7 @@ inline void sum_over_keys(const float* weights, int64_t stride, const float* row
         }
     }
     for (int q = 0; q < TILE_QUERIES; ++q) {
-        float found[COUNT * LANES];
-        for (int v = 0; v < COUNT; ++v) store(found + v * LANES, sums[q][v]);
-        for (int64_t i = 0; i < dim; ++i) out[q * out_stride + i] = found[i];
+        for (int v = 0; v < COUNT; ++v) store_up_to(dim - v * LANES, out + q * out_stride + v * LANES, sums[q][v]);
     }
 }
 
@@ -311,13 +320,14 @@ inline Moments moments_of(const float* row, int64_t count, float scale, float ep
 void attend_forward(const AttentionStep& step, int64_t first_history, int64_t last_history, float* scratch,
                     float* attended, float* outputs) {
     const AttentionScratch own(step, false, scratch);
-    const int64_t dim = step.head_dim, size = own.width;
+    const int64_t dim = step.head_dim, size = own.width, head_size = own.queries * own.wide_head;
     const float *gates = own.active, *values = gates + size, *queries = values + size, *keys = queries + size;
     for (int64_t history = first_history; history < last_history; ++history) {
         const int64_t start = step.starts[history], length = step.starts[history + 1] - start;
         const uint8_t* buckets = step.buckets + step.bucket_starts[history];
         activate_rows<false>(step, start, length, own);
         pack_heads(step, keys, length, own, own.key_panels);
+        pack_rows(step, values, length, own, own.value_rows);
         turn_distances(step, length, own);
         for (int64_t first = 0; first < length; first += TILE_QUERIES) {
             const int64_t seen = first + TILE_QUERIES < length ? first + TILE_QUERIES : length;
@@ -326,7 +336,7 @@ void attend_forward(const AttentionStep& step, int64_t first_history, int64_t la
                 multiply_all_keys(queries + first * own.row + head * dim, own.row,
                                   own.key_panels + head * own.keys * dim, dim, seen, own.bias, own.weights, own.keys);
                 weigh_keys<false>(first, length, seen, own);
-                sum_all_keys(own.weights, own.keys, values + head * dim, own.row, seen,
+                sum_all_keys(own.weights, own.keys, own.value_rows + head * head_size, own.wide_head, seen,
                              own.attended + first * own.wide_row + head * dim, own.wide_row, dim);
             }
         }
@@ -339,15 +349,8 @@ void attend_forward(const AttentionStep& step, int64_t first_history, int64_t la
                 const Vector a = load(row + at);
                 Vector y = multiply(load(gate + at), multiply(subtract(a, moments.mean), moments.inverse));
                 if (step.dropped) y = multiply(y, load(own.kept + at));
-                if (at + LANES <= size) {
-                    store(out + at, y);
-                    if (attended != nullptr) store(kept_row + at, a);
-                    continue;
-                }
-                float last[LANES];
-                store(last, y);
-                for (int64_t j = at; j < size; ++j) out[j] = last[j - at];
-                if (attended != nullptr) for (int64_t j = at; j < size; ++j) kept_row[j] = row[j];
+                store_up_to(size - at, out + at, y);
+                if (attended != nullptr) store_up_to(size - at, kept_row + at, a);
             }
         }
     }
@@ -361,16 +364,13 @@ inline void gate_backward(const AttentionStep& step, int64_t event, int64_t i, c
     float *to_gate = own.to_rows + i * own.row, *to_attended = own.to_attended + i * size;
     if (step.dropped) draw_kept_values(step, event, size, own.kept);
     const float* kept = step.dropped ? own.kept : own.ones;
-    for (int64_t j = 0; j < size; ++j) {
-        own.normal[j] = row[j];
-        own.to_normal[j] = to_out[j];
-    }
+    for (int64_t at = 0; at < size; at += LANES) store(own.normal + at, load_up_to(size - at, row + at));
     const Moments moments = moments_of(own.normal, size, step.scale, step.epsilon, own.ones);
     Vector sum = fill(0.0f), products = fill(0.0f);
     for (int64_t at = 0; at < size; at += LANES) {
         const Vector inverse = multiply(moments.inverse, load(own.ones + at));
         const Vector y = multiply(subtract(load(own.normal + at), moments.mean), inverse);
-        const Vector to_z = multiply(multiply(load(own.to_normal + at), load(kept + at)), load(own.ones + at));
+        const Vector to_z = multiply(load_up_to(size - at, to_out + at), load(kept + at));
         store(to_gate + at, multiply(to_z, y));  // what is written beyond the gates is written again later
         const Vector to_y = multiply(to_z, load(gate + at));
         store(own.normal + at, y);
@@ -421,6 +421,7 @@ void attend_backward(const AttentionStep& step, int64_t first_history, int64_t l
         activate_rows<true>(step, start, length, own);
         pack_heads(step, keys, length, own, own.key_panels);
         pack_heads(step, values, length, own, own.value_panels);
+        pack_rows(step, keys, length, own, own.key_rows);
         turn_distances(step, length, own);
         for (int64_t i = 0; i < length; ++i) gate_backward(step, start + i, i, attended, upstream, own);
         set_zero(own.to_attended + length * size, (padded - length) * size + SPARE);
@@ -449,7 +450,7 @@ void attend_backward(const AttentionStep& step, int64_t first_history, int64_t l
                         store(sums + key, head == 0 ? load(found + key) : add(load(sums + key), load(found + key)));
                     }
                 }
-                sum_all_keys(own.to_scores, own.keys, keys + head * dim, own.row, seen,
+                sum_all_keys(own.to_scores, own.keys, own.key_rows + head * head_size, own.wide_head, seen,
                              own.to_rows + first * own.row + 2 * size + head * dim, own.row, dim);
                 add_all_queries(own.weights, own.keys, to_rows, size, seen, own.to_values + head * head_size,
                                 own.wide_head, dim);
@@ -461,9 +462,12 @@ void attend_backward(const AttentionStep& step, int64_t first_history, int64_t l
         for (int64_t i = 0; i < length; ++i) {
             float* row = own.to_rows + i * own.row;
             for (int64_t head = 0; head < step.num_heads; ++head) {
-                const int64_t at = head * head_size + i * own.wide_head;
-                for (int64_t k = 0; k < dim; ++k) row[size + head * dim + k] = own.to_values[at + k];
-                for (int64_t k = 0; k < dim; ++k) row[3 * size + head * dim + k] = own.to_keys[at + k];
+                const float *to_value = own.to_values + head * head_size + i * own.wide_head;
+                const float *to_key = own.to_keys + head * head_size + i * own.wide_head;
+                for (int64_t at = 0; at < dim; at += LANES) {
+                    store_up_to(dim - at, row + size + head * dim + at, load(to_value + at));
+                    store_up_to(dim - at, row + 3 * size + head * dim + at, load(to_key + at));
+                }
             }
         }
         float* to = to_inputs + start * own.row;

@@ -17,6 +17,17 @@ struct Vector {
 inline Vector load(const float* from) { return {_mm256_loadu_ps(from)}; }
 inline void store(float* to, Vector a) { _mm256_storeu_ps(to, a.lanes); }
 inline Vector fill(float value) { return {_mm256_set1_ps(value)}; }
+inline __m256i first_lanes(int64_t count) {
+    return _mm256_cmpgt_epi32(_mm256_set1_epi32(static_cast<int>(count)), _mm256_setr_epi32(0, 1, 2, 3, 4, 5, 6, 7));
+}
+inline Vector load_first(const float* from, int64_t count) { return {_mm256_maskload_ps(from, first_lanes(count))}; }
+inline void store_first(float* to, Vector a, int64_t count) { _mm256_maskstore_ps(to, first_lanes(count), a.lanes); }
+inline float sum_of_lanes(Vector a) {
+    const __m128 half = _mm_add_ps(_mm256_castps256_ps128(a.lanes), _mm256_extractf128_ps(a.lanes, 1));
+    const __m128 pairs = _mm_add_ps(half, _mm_movehl_ps(half, half));
+    return _mm_cvtss_f32(_mm_add_ss(pairs, _mm_movehdup_ps(pairs)));
+}
+inline Vector inverse(Vector a) { return {_mm256_div_ps(_mm256_set1_ps(1.0f), a.lanes)}; }
 inline Vector look_up(const float* table, const uint8_t* places) {
     const __m128i bytes = _mm_loadl_epi64(reinterpret_cast<const __m128i*>(places));
     return {_mm256_i32gather_ps(table, _mm256_cvtepu8_epi32(bytes), 4)};

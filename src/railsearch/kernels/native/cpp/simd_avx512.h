@@ -17,6 +17,15 @@ struct Vector {
 inline Vector load(const float* from) { return {_mm512_loadu_ps(from)}; }
 inline void store(float* to, Vector a) { _mm512_storeu_ps(to, a.lanes); }
 inline Vector fill(float value) { return {_mm512_set1_ps(value)}; }
+inline __mmask16 first_lanes(int64_t count) { return static_cast<__mmask16>((1u << count) - 1u); }
+inline Vector load_first(const float* from, int64_t count) { return {_mm512_maskz_loadu_ps(first_lanes(count), from)}; }
+inline void store_first(float* to, Vector a, int64_t count) { _mm512_mask_storeu_ps(to, first_lanes(count), a.lanes); }
+inline float sum_of_lanes(Vector a) { return _mm512_reduce_add_ps(a.lanes); }
+inline Vector inverse(Vector a) {  // a division takes twice as long
+    const __m512 guess = _mm512_rcp14_ps(a.lanes);
+    const __m512 lost = _mm512_fnmadd_ps(a.lanes, guess, _mm512_set1_ps(1.0f));
+    return {_mm512_fmadd_ps(guess, lost, guess)};
+}
 inline Vector look_up(const float* table, const uint8_t* places) {
     const __m128i bytes = _mm_loadu_si128(reinterpret_cast<const __m128i*>(places));
     return {_mm512_i32gather_ps(_mm512_cvtepu8_epi32(bytes), table, 4)};

@@ -23,12 +23,20 @@ struct Vector {
 inline Vector load(const float* from) { RAILSEARCH_EACH_LANE(from[i]) }
 inline void store(float* to, Vector a) { std::memcpy(to, a.lanes, sizeof(a.lanes)); }
 inline Vector fill(float value) { RAILSEARCH_EACH_LANE(value) }
+// The first `count` lanes, from 1 to LANES - 1; lanes after them are zero.
+inline Vector load_first(const float* from, int64_t count) { RAILSEARCH_EACH_LANE(i < count ? from[i] : 0.0f) }
+inline void store_first(float* to, Vector a, int64_t count) {
+    for (int64_t i = 0; i < count; ++i) to[i] = a.lanes[i];
+}
+inline float sum_of_lanes(Vector a) { return (a.lanes[0] + a.lanes[1]) + (a.lanes[2] + a.lanes[3]); }
 // table[place] for the next LANES places.
 inline Vector look_up(const float* table, const uint8_t* places) { RAILSEARCH_EACH_LANE(table[places[i]]) }
 inline Vector add(Vector a, Vector b) { RAILSEARCH_EACH_LANE(a.lanes[i] + b.lanes[i]) }
 inline Vector subtract(Vector a, Vector b) { RAILSEARCH_EACH_LANE(a.lanes[i] - b.lanes[i]) }
 inline Vector multiply(Vector a, Vector b) { RAILSEARCH_EACH_LANE(a.lanes[i] * b.lanes[i]) }
 inline Vector divide(Vector a, Vector b) { RAILSEARCH_EACH_LANE(a.lanes[i] / b.lanes[i]) }
+// 1 / a, off by a few ulp at most; its bits differ between instruction sets.
+inline Vector inverse(Vector a) { RAILSEARCH_EACH_LANE(1.0f / a.lanes[i]) }
 // a * b + c, rounded once.
 inline Vector fused(Vector a, Vector b, Vector c) { RAILSEARCH_EACH_LANE(__builtin_fmaf(a.lanes[i], b.lanes[i], c.lanes[i])) }
 // If either is NaN, the second argument: a NaN passes through if it stands second.
