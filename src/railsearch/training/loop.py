@@ -91,6 +91,7 @@ def train(
         lr=config.learning_rate,
         betas=config.betas,
         weight_decay=config.weight_decay,
+        fused=device.type in {"cpu", "cuda"},
     )
     steps_per_epoch = math.ceil(task.num_examples / config.batch_size)
     average = None if config.ema_decay is None else WeightAverage(model, decay=config.ema_decay)
