@@ -8,13 +8,15 @@ import typer
 
 from railsearch.cli.evaluate import print_metrics
 from railsearch.cli.options import Json
-from railsearch.cli.terminal import make_console, print_json, visible
+from railsearch.cli.terminal import make_console, make_summary_table, print_json, visible
 from railsearch.cli.updating import choose_recipe
 from railsearch.foundation.errors import InvalidInputError
-from railsearch.recipes import Recipe, TextRecipe, read_interactions_of, read_training_data
+from railsearch.foundation.targets import as_duration, as_size
+from railsearch.recipes import Recipe, TextRecipe, dry_run, read_interactions_of, read_training_data
 from railsearch.recommender import Recommender
 from railsearch.text_retriever import TextRetriever
 from railsearch.training.processes import Processes, joined_processes
+from railsearch.training.run_folder import check_run_folder
 
 
 def train(
@@ -70,6 +72,13 @@ def train(
     allow_download: Annotated[
         bool, typer.Option("--allow-download", help="Download a language model by its name from the Hugging Face Hub.")
     ] = False,
+    is_dry: Annotated[
+        bool,
+        typer.Option(
+            "--dry-run",
+            help="Estimate time, memory and disk space of a recommender's run from a few steps; write nothing.",
+        ),
+    ] = False,
     as_json: Json = False,
 ) -> None:
     """Train a recommender or a text retriever from a recipe, measure it on test data, and save it.
@@ -82,10 +91,14 @@ def train(
     to update a recommender with new events: its items keep their rows, new items and users get new ones, and
     --since trains only on the new events. Or train a cosine first, then continue it as a mixture.
 
+    With --dry-run, a few steps show how long the run will take; nothing is written.
+
     Run the same command again to resume an interrupted run, or with more epochs to continue a finished one. To train
     with several processes, use torchrun: torchrun --nproc-per-node 2 -m railsearch train ...
 
     Example: railsearch train ml-1m/hstu-mol --set training.epochs=5
+
+    Example: railsearch train cpu/sasrec-mol --data data/ml-1m --dry-run
 
     Example: railsearch train --from runs/ml-1m/hstu-mol/model --data data/week-2 --since 2000-12-01
     """
@@ -93,6 +106,10 @@ def train(
     folder = out or default_folder
     if since is not None and isinstance(chosen, TextRecipe):
         raise InvalidInputError("--since is for recommenders, but the recipe is for a text retriever; omit it.")
+    check_run_folder(folder)
+    if is_dry:
+        _print_estimate(chosen, data, folder, start, since, as_json=as_json)
+        return
     with joined_processes() as processes:
         fitted = (
             _train_text(chosen, data, folder, start, processes=processes, allow_download=allow_download)
@@ -112,6 +129,37 @@ def train(
         print_metrics(card.metrics, card.protocol, console)
     console.print(visible(f"epoch {card.best_epoch} of {card.num_epochs}, picked by {card.picked_by}"))
     console.print(visible(f"saved: {folder / 'model'}"))
+
+
+def _print_estimate(
+    recipe: Recipe | TextRecipe,
+    data: Path | None,
+    folder: Path,
+    start: Path | None,
+    since: str | None,
+    *,
+    as_json: bool,
+) -> None:
+    if isinstance(recipe, TextRecipe):
+        raise InvalidInputError("--dry-run is for recommenders, but the recipe is for a text retriever; omit it.")
+    trained = None if start is None else Recommender.load(start)
+    found = dry_run(read_interactions_of(recipe, data), recipe, start=trained, since=since, folder=folder)
+    if as_json:
+        print_json(dataclasses.asdict(found))
+        return
+    epochs = [("an epoch", as_duration(found.seconds_per_epoch))]
+    if found.cosine_seconds_per_epoch is not None:
+        first = f"an epoch as a cosine (the first {found.cosine_epochs})"
+        epochs = [(first, as_duration(found.cosine_seconds_per_epoch)), ("an epoch as a mixture", epochs[0][1])]
+    rows = [
+        *epochs[: 1 if found.cosine_epochs == found.epochs else None],
+        ("a validation", as_duration(found.validation_seconds)),
+        (f"all {found.epochs} epochs", as_duration(found.total_seconds)),
+        ("weights", f"{found.num_weights:,}"),
+        ("peak memory", as_size(found.peak_memory_bytes)),
+        ("checkpoints on disk, at most", as_size(found.disk_bytes)),
+    ]
+    make_console().print(make_summary_table(rows))
 
 
 def _train_recommender(

@@ -7,6 +7,7 @@ from pathlib import Path
 from railsearch.folders.sealed import FolderFormat
 from railsearch.foundation.errors import InvalidInputError, RailsearchError, StorageError
 from railsearch.foundation.files import new_folder, settled_folder
+from railsearch.foundation.targets import check_writable
 
 
 def check_target(kind: FolderFormat, target: Path, *, overwrite: bool) -> None:
@@ -17,6 +18,7 @@ def check_target(kind: FolderFormat, target: Path, *, overwrite: bool) -> None:
         is_ours = is_there and kind.is_alone_in(current)
     except OSError as error:
         raise _unwritable(target, error) from error
+    check_writable(target.parent)
     if is_there and not overwrite:
         raise InvalidInputError(f"{target} already exists; choose another path or pass overwrite=True.")
     if is_there and not is_ours:

@@ -9,6 +9,7 @@ from railsearch.recommender import (
     Recipe,
     SASRecConfig,
     SplitConfig,
+    dry_run,
     read_interactions_of,
     update_recipe,
 )
@@ -33,6 +34,7 @@ __all__ = [
     "TextTrainingConfig",
     "TrainingConfig",
     "copy_recipe",
+    "dry_run",
     "read_interactions_of",
     "read_recipe",
     "read_training_data",

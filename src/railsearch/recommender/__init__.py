@@ -3,6 +3,7 @@
 from railsearch.index.rules import MaxPer
 from railsearch.recommender.adding import AddedItems
 from railsearch.recommender.cold_start import ColdStart
+from railsearch.recommender.dry_run import dry_run
 from railsearch.recommender.recipe import (
     DataConfig,
     HSTUConfig,
@@ -24,6 +25,7 @@ __all__ = [
     "Recommender",
     "SASRecConfig",
     "SplitConfig",
+    "dry_run",
     "read_interactions_of",
     "update_recipe",
 ]

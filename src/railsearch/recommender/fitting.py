@@ -1,5 +1,6 @@
 """The training run of a recommender: the model of a recipe, trained on a split."""
 
+from dataclasses import dataclass
 from pathlib import Path
 
 import xxhash
@@ -18,6 +19,7 @@ from railsearch.training.checkpoints import recorded_settings
 from railsearch.training.cosine_first import CosineFirstTask, plain_similarity
 from railsearch.training.loop import train
 from railsearch.training.processes import Processes
+from railsearch.training.run_folder import check_run_folder
 from railsearch.training.task import FirstPhase
 from railsearch.training.tasks.histories import NextItemTask
 
@@ -27,6 +29,18 @@ GATE = ("similarity.gate.",)
 PROJECTIONS = ("similarity.query_network.", "similarity.item_network.")
 COSINE_SHARE = (2, 3)
 """Share of the epochs in which a mixture that starts as a cosine is trained as one, as a fraction."""
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class PlannedRun:
+    """A training run that can start: the model with its first weights, and all that the loop takes."""
+
+    model: SequentialModel
+    task: NextItemTask | CosineFirstTask
+    config: TrainingConfig
+    about: dict[str, object]
+    rate_factors: dict[str, float]
+    first_phase: FirstPhase | None
 
 
 def train_model(
@@ -43,6 +57,26 @@ def train_model(
     With a start, the weights begin as those of a trained model, and the start is validated as epoch 0. The first rows
     of items and users are those of the start.
     """
+    if folder is not None:
+        check_run_folder(folder)
+    planned = plan_run(recipe, split, start=start, folder=folder)
+    report = train(
+        planned.task,
+        planned.config,
+        folder=folder,
+        about=planned.about,
+        processes=processes,
+        rate_factors=planned.rate_factors,
+        first_phase=planned.first_phase,
+        validates_start=start is not None,
+        unit="users",
+        show_progress=show_progress,
+    )
+    return planned.model, report
+
+
+def plan_run(recipe: Recipe, split: Split, *, start: TrainedModel | None, folder: Path | None) -> PlannedRun:
+    """Build the model of a recipe, and the task that trains it on a split; check the settings against both."""
     _check_user_table(recipe, split.interactions.num_users)
     features = features_of(recipe, split.interactions)  # (N, F)
     model = _build(recipe, num_items=split.interactions.num_items, features=features)
@@ -55,19 +89,14 @@ def train_model(
     config, plain = _resolve_cosine_epochs(recipe, model, folder, has_start=start is not None)
     factors = _rate_factors(recipe, model)
     fixed = frozenset(name for name in factors if not name.startswith(TEMPERATURE))
-    report = train(
-        NextItemTask(model, split, config) if plain is None else CosineFirstTask(model, plain, split, config),
-        config,
-        folder=folder,
+    return PlannedRun(
+        model=model,
+        task=NextItemTask(model, split, config) if plain is None else CosineFirstTask(model, plain, split, config),
+        config=config,
         about=about,
-        processes=processes,
         rate_factors=factors,
         first_phase=None if plain is None else FirstPhase(config.cosine_epochs or 0, fixed),
-        validates_start=start is not None,
-        unit="users",
-        show_progress=show_progress,
     )
-    return model, report
 
 
 def _resolve_cosine_epochs(

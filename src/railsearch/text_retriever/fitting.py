@@ -11,6 +11,7 @@ from railsearch.text_retriever.recipe import TextRecipe
 from railsearch.training import FitReport
 from railsearch.training.loop import train
 from railsearch.training.processes import Processes
+from railsearch.training.run_folder import check_run_folder
 from railsearch.training.tasks.texts import TextTask
 
 
@@ -35,6 +36,8 @@ def train_model(
         processes: the processes that train together.
         show_progress: draw a progress bar; by default only on a terminal.
     """
+    if folder is not None:
+        check_run_folder(folder)
     config = recipe.training
     task = TextTask(model, data, config, processes)
     factor = config.new_learning_rate / config.learning_rate

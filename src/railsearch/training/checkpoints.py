@@ -16,6 +16,7 @@ from torch.optim import Optimizer
 
 from railsearch.foundation.errors import InvalidInputError
 from railsearch.foundation.files import new_file, new_folder
+from railsearch.foundation.targets import check_space
 from railsearch.training.config import LoopConfig
 from railsearch.training.report import EpochReport
 
@@ -79,6 +80,12 @@ class Checkpoints:
         self._names = names  # names of the optimizer's parameters, in its order
         self._averages = averages  # averages of the weights by name, which `restore` changes in place
         self._settings = {**config.model_dump(mode="json", exclude=FREE_SETTINGS), **about}
+
+    def check_space(self) -> None:
+        """Refuse a folder whose disk cannot hold the checkpoints of this run; it has one more while it writes."""
+        size = checkpoint_size(self._model, has_averages=self._averages is not None)
+        missing = max(1, NUM_KEPT + 1 - len(self._found()))
+        check_space(self._folder, missing * size, work="the checkpoints of this run")
 
     def save(self, state: State, best: dict[str, Tensor]) -> None:
         """Write a checkpoint, and remove all but the last two."""
@@ -153,6 +160,14 @@ class Checkpoints:
     def _found(self) -> list[Path]:
         """Return the folders of checkpoints, oldest first."""
         return sorted(path for path in (self._folder / "checkpoints").glob("[0-9]*-[0-9]*") if path.is_dir())
+
+
+def checkpoint_size(model: nn.Module, *, has_averages: bool) -> int:
+    """Return the bytes of a checkpoint: the weights, the best ones, two moments of each trained one, and averages."""
+    tensors: list[Tensor] = list(model.state_dict().values())
+    weights = sum(tensor.numel() * tensor.element_size() for tensor in tensors)
+    trained = sum(weight.numel() * weight.element_size() for weight in model.parameters() if weight.requires_grad)
+    return 2 * weights + (3 if has_averages else 2) * trained
 
 
 def recorded_settings(folder: Path) -> dict[str, object] | None:

@@ -68,6 +68,7 @@ def train(
     Raises:
         TrainingError: the loss was no longer finite; the best weights so far are restored.
         InvalidInputError: the folder holds another run.
+        StorageError: the disk has no space for the checkpoints.
         MissingExtraError: config.tensorboard is true but TensorBoard is not installed.
     """
     if config.tensorboard:
@@ -109,6 +110,8 @@ def train(
     with ExitStack() as stack:
         if folder is not None and processes.is_first:
             stack.enter_context(_alone_in(folder))
+        if checkpoints is not None and processes.is_first:
+            checkpoints.check_space()
         state = (None if checkpoints is None else checkpoints.restore()) or State()
         best = copy.deepcopy(model.state_dict()) if state.best is None else state.best
         stack.enter_context(torch.random.fork_rng([] if device.type == "cpu" else [device], device_type=device.type))
