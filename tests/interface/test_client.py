@@ -167,12 +167,12 @@ def test_errors_are_those_of_the_library(
         ask(kind, served.url, call)
 
 
-def test_the_example_of_the_readme_runs(served: Served) -> None:
-    page = Path(__file__).parents[2] / "README.md"
+def test_the_example_of_the_tutorial_runs(served: Served) -> None:
+    page = Path(__file__).parents[2] / "docs" / "tutorials" / "serving.md"
     (block,) = [each for each in blocks_of(page) if "railsearch.client import" in each.text]
     values: dict[str, object] = {}
     code = block.text.replace("http://127.0.0.1:8080", served.url)
-    exec(compile(code, "README.md", "exec"), values)  # noqa: S102
+    exec(compile(code, "serving.md", "exec"), values)  # noqa: S102
     assert isinstance(values["result"], ServedResult)
 
 

@@ -2,16 +2,18 @@
 
 import doctest
 import importlib
+import re
 import tomllib
 from pathlib import Path
 
 import pytest
-from tools.pages import links, python_api
+from tools.pages import figures, links, mixture_drawing, python_api
 from tools.pages.__main__ import ROOT, write_pages
 from tools.pages.file_tree import PACKAGE, first_sentence, render_tree
 from tools.pages.navigation import index_pages, navigation
 from tools.pages.settings import groups_of
 
+import railsearch
 from railsearch.recipes import Recipe
 
 
@@ -90,7 +92,29 @@ def test_public_names_have_docstrings(monkeypatch: pytest.MonkeyPatch) -> None:
         python_api.render_modules()
 
 
-@pytest.mark.parametrize("name", ["links", "markdown", "settings"])
+def test_files_of_the_paper_are_there() -> None:
+    page = (ROOT / "docs" / "reference" / "paper-to-code.md").read_text()
+    names = re.findall(r"`([a-z_/0-9]+\.py)`", page)
+    assert len(names) >= 40
+    assert [name for name in names if not any((place / name).is_file() for place in (ROOT, PACKAGE))] == []
+
+
+def test_figures_are_drawn_from_the_results(tmp_path: Path) -> None:
+    assert all(file.stat().st_size > 1000 for file in figures.write_figures(tmp_path))
+    with pytest.raises(ValueError, match=r"scale\.md has no table under 'Nothing'"):
+        figures.read_table("scale.md", "Nothing", first="items")
+
+
+def test_the_drawing_is_the_one_of_the_tool() -> None:
+    assert mixture_drawing.IMAGE.read_text() == mixture_drawing.draw(), "run `python -m tools.pages.mixture_drawing`"
+
+
+def test_the_readme_is_short_and_the_citation_has_the_version() -> None:
+    assert len((ROOT / "README.md").read_text().splitlines()) <= 220
+    assert f"version: {railsearch.__version__}\n" in (ROOT / "CITATION.cff").read_text()
+
+
+@pytest.mark.parametrize("name", ["figures", "links", "markdown", "settings"])
 def test_examples_of_the_tools_run(name: str) -> None:
     assert doctest.testmod(importlib.import_module(f"tools.pages.{name}")).failed == 0
 

@@ -14,7 +14,7 @@ from tools.pages.file_tree import render_tree
 from tools.pages.http_api import openapi, render_http, render_metrics
 from tools.pages.links import fence_shell_blocks, rewrite
 from tools.pages.markdown import NOTE
-from tools.pages.navigation import index_pages, navigation
+from tools.pages.navigation import SECTIONS, index_pages, navigation
 from tools.pages.python_api import render_modules
 from tools.pages.settings import render_settings
 
@@ -36,7 +36,11 @@ def places() -> dict[str, str]:
         for path in sorted((ROOT / folder).rglob("*")):
             if path.suffix == ".md" or path.suffix in PICTURES:
                 found[str(path.relative_to(ROOT))] = f"{target}{path.relative_to(ROOT / folder)}"
-    return found
+    return (
+        found
+        | {f"docs/{section}": f"{section}/index.md" for section in SECTIONS}
+        | {"benchmarks/results": "results/index.md"}
+    )
 
 
 def generated() -> dict[str, str]:
@@ -72,7 +76,7 @@ def write_pages(target: Path) -> list[str]:
         (target / "pages" / place).parent.mkdir(parents=True, exist_ok=True)
         (target / "pages" / place).write_text(text)
     for name, place in known.items():
-        if not name.endswith(".md"):
+        if Path(name).suffix in PICTURES:
             (target / "pages" / place).parent.mkdir(parents=True, exist_ok=True)
             shutil.copyfile(ROOT / name, target / "pages" / place)
     settings = (ROOT / "tools" / "pages" / "site.toml").read_text()

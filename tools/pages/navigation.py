@@ -16,10 +16,10 @@ SECTIONS = {
         "How-to",
         "Answers to one question each.",
         (
-            "choosing-a-strategy", "filtering", "comparing", "evaluating", "recommenders", "text-retrievers",
-            "preparing-data", "training", "negatives", "several-processes", "new-items", "recommending", "updating",
-            "migrating", "debugging", "benchmarking", "engines", "batch", "operating", "shards", "ray", "scale",
-            "exporting", "own-similarity", "own-engine", "own-encoder",
+            "comparing", "choosing-a-strategy", "filtering", "index-on-disk", "live-updates", "migrating", "debugging",
+            "benchmarking", "engines", "preparing-data", "recommenders", "text-retrievers", "training", "negatives",
+            "several-processes", "new-items", "updating", "evaluating", "recommending", "operating", "shards", "ray",
+            "batch", "scale", "exporting", "own-similarity", "own-engine", "own-encoder",
         ),
     ),
     "concepts": (
@@ -40,7 +40,7 @@ SECTIONS = {
     "maintainers": (
         "Maintainers",
         "For people who change railsearch.",
-        ("architecture", "contributing", "files", "site", "roadmap"),
+        ("architecture", "contributing", "files", "site", "security", "code-of-conduct"),
     ),
 }  # fmt: skip
 """Title, one sentence, and first pages of each section, in the order of the site."""

@@ -1,0 +1,150 @@
+"""The figures of README and results, drawn from the tables of `benchmarks/results`; no number is typed in here.
+
+python -m tools.pages.figures        draws them again into docs/images
+"""
+
+import re
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+    from matplotlib.figure import Figure
+
+ROOT = Path(__file__).parents[2]
+RESULTS = ROOT / "benchmarks" / "results"
+IMAGES = ROOT / "docs" / "images"
+COSINE, MIXTURE = "#8a94a6", "#2563eb"
+COLORS = {"Average": "#2563eb", "PerComponent": "#d97706", "Weighted": "#059669", "BruteForce": "#111827"}
+MODELS = ("Video", "ML-1M", "Beauty, skewed", "Beauty, random start")
+Rows = list[dict[str, str]]
+
+
+def read_table(file: str, heading: str, *, first: str) -> Rows:
+    """Return the rows of the table under a heading of a result whose first column has the given name.
+
+    Raises:
+        ValueError: There is no such heading, or no such table under it.
+    """
+    lines = (RESULTS / file).read_text().splitlines()
+    starts = [row for row, line in enumerate(lines) if re.match(rf"#+ {re.escape(heading)}", line)]
+    for start in starts:
+        for row in range(start + 1, len(lines)):
+            if lines[row].startswith("#"):
+                break
+            cells = _cells(lines[row])
+            if cells and cells[0] == first:
+                found = []
+                for line in lines[row + 2 :]:
+                    if not line.startswith("|"):
+                        return found
+                    found.append(dict(zip(cells, _cells(line), strict=False)))
+                return found
+    raise ValueError(f"{file} has no table under {heading!r} whose first column is {first!r}.")
+
+
+def _cells(line: str) -> list[str]:
+    return [cell.strip() for cell in line.strip().strip("|").split("|")] if line.startswith("|") else []
+
+
+def number(text: str) -> float:
+    """Return the first number of a cell.
+
+    >>> number("**+.0436 ± .0136**"), number("54,542"), number("95.8%")
+    (0.0436, 54542.0, 95.8)
+    """
+    found = re.search(r"-?\d*\.?\d+", text.replace(",", ""))
+    if not found:
+        raise ValueError(f"{text!r} has no number.")
+    return float(found[0])
+
+
+def draw_gain() -> "Figure":
+    """Draw the hit rate of a dot product or cosine beside that of a mixture on the same data."""
+    runs = {row["run"]: number(row["HR@10"]) for row in read_table("ml-1m.md", "Test, at the epoch", first="run")}
+    factors = {row[""]: row for row in read_table("when-it-pays.md", "Matrix factors", first="")}
+    texts = {row[""]: row for row in read_table("when-it-pays.md", "InsuranceQA", first="")}
+    sasrec = read_table("ml-1m.md", "What it says", first="HR@10 / MRR on test")[0]
+    groups = [
+        ("matrix factors\nML-1M", number(factors["frozen"]["HR@10"]), number(factors["mixture"]["HR@10"])),
+        ("SASRec\nML-1M", number(sasrec["cosine"]), number(sasrec["MoL"])),
+        ("HSTU\nML-1M", runs["hstu"], runs["hstu-mol-no-users"]),
+        ("frozen MiniLM, tuned\nInsuranceQA", number(texts["tuned"]["HR@10"]), number(texts["widened"]["HR@10"])),
+    ]
+    figure, axes = _axes(1, width=7.2, height=3.0)
+    for place, (_, simple, mixture) in enumerate(groups):
+        axes[0].bar(place - 0.2, simple, 0.38, color=COSINE, label="cosine or dot product" if not place else None)
+        axes[0].bar(place + 0.2, mixture, 0.38, color=MIXTURE, label="Mixture of Logits" if not place else None)
+        axes[0].text(place, max(simple, mixture) + 0.015, f"{mixture / simple - 1:+.0%}", ha="center", fontsize=9)
+    axes[0].set_xticks(range(len(groups)), [name for name, *_ in groups], fontsize=8)
+    axes[0].set_ylabel("test HR@10")
+    axes[0].set_ylim(0, 1)
+    axes[0].legend(frameon=False, fontsize=8, loc="upper left")
+    return figure
+
+
+def draw_recall_against_time() -> "Figure":
+    """Draw recall against the time of a search, for four trained models."""
+    figure, axes = _axes(len(MODELS), width=10, height=2.8)
+    for axis, model in zip(axes, MODELS, strict=True):
+        points: dict[str, list[tuple[float, float]]] = {}
+        for row in read_table("strategies.md", model, first="strategy"):
+            kind = row["strategy"].partition("(")[0]
+            if kind in COLORS:
+                points.setdefault(kind, []).append((number(row["CPU ms, batch of 32"]), number(row["recall"])))
+        for kind, found in points.items():
+            times, recalls = zip(*sorted(found, key=lambda point: point[1]), strict=True)
+            axis.plot(times, recalls, marker="o", markersize=3, linewidth=1, color=COLORS[kind], label=kind)
+        axis.set_title(model, fontsize=9)
+        axis.set_xscale("log")
+        axis.xaxis.set_major_formatter("{x:g}")
+        axis.xaxis.set_minor_formatter("")
+        axis.set_xlabel("CPU ms, batch of 32", fontsize=8)
+    axes[0].set_ylabel("recall of the top 100", fontsize=8)
+    axes[0].legend(frameon=False, fontsize=7)
+    return figure
+
+
+def draw_items_scored() -> "Figure":
+    """Draw the share of items that the exact TwoPass scores, for four trained models."""
+    figure, axes = _axes(1, width=6, height=2.2)
+    for place, model in enumerate(MODELS):
+        rows = {row["exact search"]: row for row in read_table("strategies.md", model, first="exact search")}
+        share = number(rows["TwoPass"]["items scored"])
+        axes[0].barh(place, share, color=MIXTURE)
+        cost = number(rows["TwoPass"]["against brute force"])
+        axes[0].text(min(share + 1, 55), place, f"{share} %, time {cost} of brute force", va="center", fontsize=8,
+                     color="black" if share < 60 else "white")  # fmt: skip
+    axes[0].set_yticks(range(len(MODELS)), MODELS, fontsize=8)
+    axes[0].set_xlabel("items scored by TwoPass, %", fontsize=8)
+    axes[0].set_xlim(0, 100)
+    return figure
+
+
+FIGURES = {"gain.svg": draw_gain, "recall-time.svg": draw_recall_against_time, "two-pass.svg": draw_items_scored}
+
+
+def _axes(count: int, *, width: float, height: float) -> "tuple[Figure, list[Axes]]":
+    from matplotlib.figure import Figure  # noqa: PLC0415  (only these functions need it)
+
+    figure = Figure(figsize=(width, height), layout="constrained", facecolor="white")
+    axes = [figure.add_subplot(1, count, place + 1) for place in range(count)]
+    for axis in axes:
+        axis.spines[["top", "right"]].set_visible(False)
+        axis.tick_params(labelsize=8)
+    return figure, axes
+
+
+def write_figures(target: Path) -> list[Path]:
+    """Draw all figures into a folder; return their files."""
+    import matplotlib as mpl  # noqa: PLC0415
+
+    target.mkdir(parents=True, exist_ok=True)
+    with mpl.rc_context({"svg.hashsalt": "railsearch"}):
+        for name, draw in FIGURES.items():
+            draw().savefig(target / name, metadata={"Date": None})
+    return [target / name for name in FIGURES]
+
+
+if __name__ == "__main__":
+    print(*write_figures(IMAGES), sep="\n")
