@@ -16,6 +16,7 @@ from railsearch.client.answers import (
     ServedExplanation,
     ServedItem,
     ServedResult,
+    ServedSimilar,
 )
 from railsearch.client.client import AsyncClient, Client
 from railsearch.foundation.recall import ExpectedRecall
@@ -30,4 +31,5 @@ __all__ = [
     "ServedExplanation",
     "ServedItem",
     "ServedResult",
+    "ServedSimilar",
 ]

@@ -177,6 +177,16 @@ class ServedItem:
 
 
 @dataclass(frozen=True, slots=True)
+class ServedSimilar:
+    """An item that is similar to another one."""
+
+    id: ItemId
+    score: float
+    """The mean cosine of their components."""
+    fields: Fields
+
+
+@dataclass(frozen=True, slots=True)
 class Change:
     """The state of an index after a change that is durable and searched."""
 

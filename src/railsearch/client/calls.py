@@ -1,20 +1,21 @@
 """The calls of a server that read: search, explain, items, indexes, jobs; each becomes a `Call`."""
 
 import json
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Literal
 from urllib.parse import quote, urlencode
 
 import numpy as np
 
 from railsearch.client import reading
-from railsearch.client.answers import Job, ServedExplanation, ServedItem, ServedResult
+from railsearch.client.answers import Job, ServedExplanation, ServedItem, ServedResult, ServedSimilar
 from railsearch.client.arrays import SAFETENSORS, Array, ItemId, ItemIds, Values, as_floats, as_ids, encode, size_of
 from railsearch.client.conversation import Call, Request, checked_timeout
 from railsearch.foundation.errors import InvalidInputError
 from railsearch.foundation.json_values import JsonValue
 
 if TYPE_CHECKING:
+    from railsearch.index.rules import MaxPer
     from railsearch.index.strategies import Strategy
 
 LONGEST_WAIT_MS = 60_000
@@ -95,6 +96,9 @@ def search(
     strategy: "Strategy | str | None" = None,
     allow: str | ItemIds | None = None,
     exclude: Sequence[ItemIds | None] | None = None,
+    max_per: "Mapping[str, int | MaxPer | dict[str, JsonValue]] | None" = None,
+    diversity: float = 0.0,
+    pool: int | None = None,
     filter_viewed: bool = True,
     pad: bool = False,
     partial: Literal["refuse", "allow"] = "refuse",
@@ -116,6 +120,10 @@ def search(
         strategy: how to search, such as "Average(500)" or `Average(500)`; by default the tuned strategy of this k.
         allow: search only these items: a condition such as "year >= 2000", or a list of ids.
         exclude: one list of ids for each query that it must not find.
+        max_per: the most items of one value of a column, such as {"genre": 2}; a text of several values is cut
+            by MaxPer(2, separator="|"), or {"limit": 2, "separator": "|"} without torch.
+        diversity: from 0 to 1; re-rank the best items so that they differ more.
+        pool: the best items that `max_per` and `diversity` choose from; by default 4 k, and at least 100.
         filter_viewed: exclude the items of a history; only for histories and users.
         pad: if filters leave fewer than k items, fill up with id -1; by default, this is an error.
         partial: "allow" answers from the other shards if a shard of a split index does not answer; see `coverage`.
@@ -129,6 +137,7 @@ def search(
         "strategy": _strategy_text(strategy),
         "filter_viewed": None if kind in {"embeddings", "texts"} else bool(filter_viewed),
         "pad": bool(pad),
+        **_rules(max_per, diversity, pool),
         **({} if partial == "refuse" else {"partial": str(partial)}),
         "fields": fields if fields is None or isinstance(fields, str) else [str(name) for name in fields],
         "explain": as_whole(explain, name="explain"),
@@ -192,6 +201,42 @@ def explain(
     return Call(encode_call, reading.explanations)
 
 
+def similar_items(
+    index: str,
+    item_ids: ItemIds,
+    *,
+    k: int = 10,
+    allow: str | ItemIds | None = None,
+    exclude: ItemIds | None = None,
+    pad: bool = False,
+    fields: Sequence[str] | Literal["all"] | None = None,
+) -> Call[list[list[ServedSimilar]]]:
+    """Return the k items that are most similar to each of up to 32 items, best first.
+
+    Args:
+        index: the name of an index.
+        item_ids: items of the index.
+        k: the number of similar items for each.
+        allow: only these items: a condition such as "year >= 2000", or a list of ids.
+        exclude: ids that no answer may hold.
+        pad: accept fewer than k items if filters leave fewer; by default, this is an error.
+        fields: names of metadata columns to return with each item, or "all".
+    """
+
+    def encode_call(seconds: float) -> Request:
+        values: dict[str, JsonValue] = {
+            "item_ids": list(as_ids(item_ids, name="item_ids")),
+            "k": as_whole(k, name="k"),
+            "allow": allow if allow is None or isinstance(allow, str) else list(as_ids(allow, name="allow")),
+            "exclude": None if exclude is None else list(as_ids(exclude, name="exclude")),
+            "pad": bool(pad),
+            "fields": fields if fields is None or isinstance(fields, str) else [str(name) for name in fields],
+        }
+        return Request("POST", path_of(index, "similar"), json_body(values), JSON)
+
+    return Call(encode_call, reading.similar)
+
+
 def item(index: str, item_id: ItemId) -> Call[ServedItem]:
     """Return one item with its metadata; raises NotServedError if it is not in the index."""
     return Call(lambda _: Request("GET", path_of(index, "items", item_id)), reading.item)
@@ -251,6 +296,22 @@ def _filters(
             arrays["exclude_offsets"] = np.cumsum([0, *lengths], dtype=np.int64)
             excluded = None
     return {"allow": allowed if allowed is None or isinstance(allowed, str) else list(allowed), "exclude": excluded}
+
+
+def _rules(
+    max_per: "Mapping[str, int | MaxPer | dict[str, JsonValue]] | None", diversity: float, pool: int | None
+) -> dict[str, JsonValue]:
+    """Return the rules that were given; the server checks them."""
+    limits: dict[str, JsonValue] = {
+        column: limit if isinstance(limit, (int, dict)) else {"limit": limit.limit, "separator": limit.separator}
+        for column, limit in (max_per or {}).items()
+    }
+    given: dict[str, JsonValue] = {
+        "max_per": limits or None,
+        "diversity": float(diversity) if diversity else None,
+        "pool": None if pool is None else as_whole(pool, name="pool"),
+    }
+    return {name: value for name, value in given.items() if value is not None}
 
 
 def _strategy_text(strategy: "Strategy | str | None") -> str | None:

@@ -92,6 +92,7 @@ class Client:
 
     search = _method(calls.search)
     explain = _method(calls.explain)
+    similar_items = _method(calls.similar_items)
     item = _method(calls.item)
     find_items = _method(calls.find_items)
     indexes = _method(calls.indexes)
@@ -158,6 +159,7 @@ class AsyncClient:
 
     search = _async_method(calls.search)
     explain = _async_method(calls.explain)
+    similar_items = _async_method(calls.similar_items)
     item = _async_method(calls.item)
     find_items = _async_method(calls.find_items)
     indexes = _async_method(calls.indexes)

@@ -14,6 +14,7 @@ from railsearch.client.answers import (
     ServedExplanation,
     ServedItem,
     ServedResult,
+    ServedSimilar,
 )
 from railsearch.client.arrays import SAFETENSORS, Array, ItemId, decode
 from railsearch.client.problems import Reply, foreign, read_json
@@ -66,6 +67,17 @@ def explanations(reply: Reply, url: str) -> list[ServedExplanation]:
             fields=each.get("fields"),  # type: ignore[arg-type]
         )
         for each in _objects(read_json(reply, url=url), "explanations")
+    ]
+
+
+def similar(reply: Reply, url: str) -> list[list[ServedSimilar]]:
+    """Read the similar items of each item."""
+    return [
+        [
+            ServedSimilar(id=_item_id(hit), score=_number(hit, "score"), fields=_fields(hit))
+            for hit in _objects(each, "hits")
+        ]
+        for each in _objects(read_json(reply, url=url), "results")
     ]
 
 

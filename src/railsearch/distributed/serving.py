@@ -6,16 +6,18 @@ import torch
 from torch import Tensor
 
 from railsearch.distributed.layout import Layout
-from railsearch.distributed.locating import check_ids, locate
+from railsearch.distributed.locating import Located, check_ids, locate
 from railsearch.distributed.opened import OpenSnapshot
-from railsearch.distributed.searching import answers_of, items_of
+from railsearch.distributed.searching import answers_of, ids_of_shards, items_of
 from railsearch.distributed.sharded_index import ShardedIndex
+from railsearch.distributed.similar import vectors_of
 from railsearch.distributed.workers import Call
 from railsearch.foundation.errors import IndexFolderError, InvalidInputError
 from railsearch.foundation.inputs import ArrayLike, as_embeddings, check_count
 from railsearch.index.keys import NOT_FOUND
 from railsearch.index.metadata import KEY
 from railsearch.index.searching import QUERIES_PER_BATCH
+from railsearch.index.similar import similarity_vectors
 from railsearch.index.tuned import TunedStrategy
 from railsearch.kernels.sides import has_stable_sides
 from railsearch.similarity import QueryParts
@@ -81,6 +83,18 @@ def describe_items(index: ShardedIndex, ids: ArrayLike) -> "DataFrame":
         return integers.to_frame()
     rows = items_of(index.workers, snapshot, found.integers, found.shards.tolist())
     return rows.select(KEY, pl.exclude(KEY)) if KEY in rows.columns else rows.insert_column(0, integers)
+
+
+def item_vectors(index: ShardedIndex, ids: Tensor) -> Tensor:
+    """Return vectors (n, D) of items by integer id; their dot product is the score of `similar_items`."""
+    workers, snapshot = index.workers, index.opened.snapshot
+    if index.has_keys:  # integers do not say in which shard an item is
+        numbers = ids_of_shards(workers, snapshot)
+        located = Located(ids, torch.stack([torch.isin(ids, own) for own in numbers]).int().argmax(dim=0))
+    else:
+        located = locate(workers, index.layout, snapshot.versions, ids)
+    found = vectors_of(workers, snapshot.versions, located)
+    return similarity_vectors(found, index.query_side.similarity.num_item_components)
 
 
 def find_text(index: ShardedIndex, text: str, *, limit: int = 20, column: str | None = None) -> "DataFrame":

@@ -10,7 +10,7 @@ from torch import Tensor
 
 from railsearch.foundation.errors import InvalidInputError
 from railsearch.foundation.json_values import JsonValue, rows_as_json
-from railsearch.foundation.results import NO_ITEM, Explanation
+from railsearch.foundation.results import NO_ITEM, Explanation, SearchResult
 from railsearch.server.batching import Outcome
 from railsearch.server.queries import SearchBody
 from railsearch.server.searched import Searched
@@ -112,6 +112,18 @@ def item_json(frame: "DataFrame", *, is_text: bool, columns: Sequence[str] | Non
         {"id": str(row["id"]) if is_text else row["id"], "fields": {name: row[name] for name in row if name != "id"}}
         for row in rows
     ]
+
+
+def similar_json(found: SearchResult, *, is_text: bool, columns: Sequence[str] | None) -> list[list[dict[str, object]]]:
+    """Return the similar items of each item as objects with id and score, and fields if columns are asked for."""
+    frame = found.to_frame()
+    empty: list[dict[str, JsonValue]] = [{} for _ in range(len(frame))]  # a table without columns has no rows
+    fields = rows_as_json(frame.select(columns)) if columns else empty
+    hits: list[list[dict[str, object]]] = [[] for _ in found.ids]
+    for query, item, score, own in zip(frame["query"], frame["id"], frame["score"], fields, strict=True):
+        hit = {"id": str(item) if is_text else item, "score": score}
+        hits[query].append(hit if columns is None else {**hit, "fields": own})
+    return hits
 
 
 def checked_columns(fields: list[str] | str | None, known: Sequence[str]) -> list[str] | None:

@@ -18,7 +18,7 @@ from railsearch.server.gate import INCOMING, Gate, Incoming
 from railsearch.server.metrics import MEDIA_TYPE as METRICS_TYPE
 from railsearch.server.problems import MEDIA_TYPE as PROBLEM_TYPE
 from railsearch.server.problems import Problem, problem_of
-from railsearch.server.queries import Body, ExplainBody, ItemsBody, RemoveBody, SearchBody, TuneBody
+from railsearch.server.queries import Body, ExplainBody, ItemsBody, RemoveBody, SearchBody, SimilarBody, TuneBody
 from railsearch.server.service import Service
 from railsearch.server.static_files import StaticFile, read_static_files
 from railsearch.server.tables import ARROW_FILE, ARROW_STREAM
@@ -118,6 +118,11 @@ def _add_reading(app: FastAPI, service: Service, respond: "_Responder") -> None:
     async def explain(name: Name, request: HttpRequest) -> HttpResponse:
         """Return component scores and gate weights of some items for one query."""
         return await respond(routes.explain(service, _incoming(request), name))
+
+    @app.post("/v1/indexes/{name}/similar", tags=["search"], openapi_extra=_body(SimilarBody))
+    async def similar(name: Name, request: HttpRequest) -> HttpResponse:
+        """Find the items that are most similar to each of some items, by the mean cosine of their components."""
+        return await respond(routes.similar(service, _incoming(request), name))
 
     @app.get("/v1/indexes/{name}/items", tags=["items"], openapi_extra={"parameters": LOOKUP})
     async def find_items(name: Name, request: HttpRequest) -> HttpResponse:

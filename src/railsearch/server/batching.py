@@ -19,10 +19,12 @@ from railsearch.foundation.errors import RailsearchError
 from railsearch.foundation.recall import ExpectedRecall
 from railsearch.foundation.results import SearchResult
 from railsearch.index import BruteForce, Strategy, format_strategy
+from railsearch.index.rules import Rules
 from railsearch.server.encoding import Encoded, encode
 from railsearch.server.limits import Limits
 from railsearch.server.metrics import Metrics
 from railsearch.server.problems import Problem, problem_of
+from railsearch.server.ruled import RuledSearch
 from railsearch.server.searched import Searched
 from railsearch.server.served_index import ServedIndex
 
@@ -42,6 +44,7 @@ class Question:
     allow: str | tuple[int | str, ...] | None
     pad: bool
     partial: str = "refuse"
+    rules: Rules = field(default_factory=Rules)
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -233,13 +236,19 @@ class SearchQueue:
             ]
         allow = list(question.allow) if isinstance(question.allow, tuple) else question.allow
         searching = time.monotonic()
-        result = index.search(parts, question.k, strategy, exclude, allow, pad=question.pad, partial=question.partial)
+        if question.rules:
+            ruled = RuledSearch(index, parts, strategy, exclude, allow, self._limits, question.partial)
+            result = ruled.answer(question)
+        else:
+            result = index.search(
+                parts, question.k, strategy, exclude, allow, pad=question.pad, partial=question.partial
+            )
         seconds = time.monotonic() - searching
         self._measure(batch, result, strategy, seconds, started)
         outcomes, first = [], 0
         for pending, own, given in zip(batch, encoded, excluded, strict=True):
             rows = slice(first, first + pending.num_queries)
-            is_filtered = given is not None or question.allow is not None
+            is_filtered = given is not None or question.allow is not None or bool(question.rules)
             outcomes.append(
                 Outcome(
                     result=_rows_of(result, rows),

@@ -29,6 +29,8 @@ class Limits:
     max_explained: int = 10
     max_excluded: int = 10_000
     """Ids in the exclude list of one query."""
+    max_pool: int = 10_000
+    """Best items that rules choose from, for each query."""
     max_allowed: int = 100_000
     """Ids in an allow list."""
     max_text_length: int = 20_000
@@ -37,6 +39,8 @@ class Limits:
     max_items: int = 100_000
     """Items that one request adds, replaces or removes."""
     max_explained_items: int = 100
+    max_similar_items: int = 32
+    """Items whose similar ones one request asks for."""
     max_found_items: int = 100
     """Items that a lookup by text returns."""
     max_body_bytes: int = 16 * 2**20

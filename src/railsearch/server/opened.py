@@ -6,8 +6,8 @@ from torch import Tensor
 
 from railsearch.distributed import ShardedIndex
 from railsearch.foundation.inputs import ArrayLike
-from railsearch.foundation.results import Explanation, ItemBatch, ItemBatches
-from railsearch.index import Index, ModelSource
+from railsearch.foundation.results import Explanation, ItemBatch, ItemBatches, SearchResult
+from railsearch.index import Allow, Index, ModelSource
 
 OpenIndex = TypeVar("OpenIndex", Index, ShardedIndex)
 
@@ -44,6 +44,12 @@ class Opened(Generic[OpenIndex]):
     def explain(self, query: ArrayLike, item_id: int | str, *, user_id: int | None = None) -> Explanation:
         """Return the component scores and gate weights of one query and one item."""
         return self.index.explain(query, item_id, user_id=user_id)
+
+    def similar_items(
+        self, ids: ArrayLike, k: int, *, exclude: ArrayLike | None, allow: Allow, pad: bool
+    ) -> SearchResult:
+        """Find the k most similar items of each item."""
+        return self.index.similar_items(ids, k, exclude=exclude, allow=allow, pad=pad)
 
     def find(self, ids: ArrayLike) -> Tensor:
         """Return the integer id of each given id (n,)."""

@@ -7,6 +7,7 @@ from pydantic import ConfigDict, Field
 
 from railsearch.foundation.errors import InvalidInputError
 from railsearch.foundation.settings import Config
+from railsearch.index.rules import MaxPer, Rules
 from railsearch.server.encoding import INPUTS
 from railsearch.server.limits import Limits
 
@@ -69,6 +70,15 @@ class Inputs(Body):
         return name, values
 
 
+class Limit(Body):
+    """The most hits of one value of a column."""
+
+    limit: Annotated[int, Field(ge=1)]
+    separator: Annotated[
+        str | None, Field(min_length=1, max_length=100, description="Cuts a text into several values, such as |.")
+    ] = None
+
+
 class SearchBody(Inputs):
     """A search: queries, and how to answer them."""
 
@@ -83,6 +93,16 @@ class SearchBody(Inputs):
     exclude: Annotated[
         Annotated[list[Ids | None], FIRST] | None, Field(description="Ids that each query must not find.")
     ] = None
+    max_per: Annotated[
+        dict[Column, int | Limit] | None,
+        Field(max_length=16, description='The most hits of one value of a column: {"genre": 2}.'),
+    ] = None
+    diversity: Annotated[
+        float, Field(ge=0, le=1, description="Re-rank the best items so that they differ more, from 0 to 1.")
+    ] = 0.0
+    pool: Annotated[
+        int | None, Field(ge=1, description="Best items that max_per and diversity choose from; 4 k, at least 100.")
+    ] = None
     filter_viewed: Annotated[bool, Field(description="Exclude the items of histories and users.")] = True
     pad: Annotated[bool, Field(description="Answer fewer than k hits if filters leave fewer.")] = False
     partial: Annotated[
@@ -93,8 +113,19 @@ class SearchBody(Inputs):
     timeout_ms: Annotated[int, Field(ge=1, description="The longest wait in the queue.")] = 10_000
     ids: Annotated[Literal["number", "string"], Field(description="Write integer ids as strings.")] = "number"
 
+    @property
+    def rules(self) -> Rules:
+        """The rules of the answers, checked."""
+        limits = {
+            column: limit if isinstance(limit, int) else MaxPer(limit.limit, separator=limit.separator)
+            for column, limit in (self.max_per or {}).items()
+        }
+        return Rules.of(limits, self.diversity, self.pool)
+
     def check(self, limits: Limits, num_queries: int) -> None:
         """Check the limits of this server."""
+        if self.pool is not None:
+            limits.check("max_pool", self.pool, "pool")
         limits.check("max_k", self.k, "k")
         limits.check("max_hits", self.k * num_queries, "k times the number of queries")
         limits.check("max_explained", self.explain, "explain")
@@ -118,6 +149,29 @@ class ExplainBody(Inputs):
     item_ids: Annotated[Ids, Field(min_length=1, description="1 to 100 ids of items.")]
     fields: Annotated[Columns | Literal["all"] | None, Field(description="Metadata to return.")] = None
     ids: Literal["number", "string"] = "number"
+
+
+class SimilarBody(Body):
+    """Items whose most similar ones are asked for."""
+
+    item_ids: Annotated[Ids, Field(min_length=1, description="1 to 32 ids of items.")]
+    k: Annotated[int, Field(ge=1, description="Similar items for each item.")] = 10
+    allow: Annotated[
+        str | Ids | None, Field(description='A condition such as "year >= 2000", or ids; only these are searched.')
+    ] = None
+    exclude: Annotated[Ids | None, Field(description="Ids that no answer may hold.")] = None
+    pad: Annotated[bool, Field(description="Answer fewer than k hits if filters leave fewer.")] = False
+    fields: Annotated[Columns | Literal["all"] | None, Field(description="Metadata to return with each hit.")] = None
+    ids: Annotated[Literal["number", "string"], Field(description="Write integer ids as strings.")] = "number"
+
+    def check(self, limits: Limits) -> None:
+        """Check the limits of this server."""
+        limits.check("max_similar_items", len(self.item_ids), "the number of item_ids")
+        limits.check("max_k", self.k, "k")
+        if isinstance(self.allow, list):
+            limits.check("max_allowed", len(self.allow), "the number of ids in allow")
+        if self.exclude is not None:
+            limits.check("max_excluded", len(self.exclude), "the number of ids in exclude")
 
 
 class ItemsBody(Body):

@@ -14,6 +14,7 @@ from railsearch.server.answers import (
     describe_version,
     explanation_json,
     item_json,
+    similar_json,
 )
 from railsearch.server.batching import Outcome, Pending, Question
 from railsearch.server.describing import describe_index
@@ -21,7 +22,7 @@ from railsearch.server.encoding import encode
 from railsearch.server.exchange import JSON, Answer, Request
 from railsearch.server.json_text import read_object
 from railsearch.server.problems import Problem
-from railsearch.server.queries import ExplainBody, SearchBody
+from railsearch.server.queries import ExplainBody, SearchBody, SimilarBody
 from railsearch.server.service import Service
 from railsearch.server.tensors import MEDIA_TYPE as SAFETENSORS
 from railsearch.server.tensors import read_search
@@ -43,6 +44,7 @@ async def search(service: Service, request: Request, name: str) -> Answer:
         body = SearchBody.of(members)
         kind, values = body.chosen(service.limits)
         body.check(service.limits, len(values))
+        body.rules.check(body.k, served.current.metadata_schema())
         if body.fields is not None:
             checked_columns(body.fields, list(served.current.metadata_schema()))
         checked: object = encode(served.current, None, kind, values).queries if kind == "embeddings" else values
@@ -56,6 +58,7 @@ async def search(service: Service, request: Request, name: str) -> Answer:
         allow=tuple(body.allow) if isinstance(body.allow, list) else body.allow,
         pad=body.pad,
         partial=body.partial,
+        rules=body.rules,
     )
     outcome = await _wait_for(service, request, body, Pending(
         served=served,
@@ -133,6 +136,25 @@ async def explain(service: Service, request: Request, name: str) -> Answer:
             for own, row in zip(explained, rows, strict=True)
         ]
         return Answer.of({"explanations": entries, "index": describe_version(name, index)})
+
+    return await service.in_thread(work)
+
+
+async def similar(service: Service, request: Request, name: str) -> Answer:
+    """Return the items that are most similar to each of some items."""
+    index = service.index(name).current
+    request.check_media_type(JSON)
+
+    def work() -> Answer:
+        body = SimilarBody.of(read_object(request.body))
+        body.check(service.limits)
+        columns = checked_columns(body.fields, list(index.metadata_schema()))
+        found = index.similar_items(body.item_ids, body.k, exclude=body.exclude, allow=body.allow, pad=body.pad)
+        is_text = body.ids == "string"
+        given = [str(item) if is_text else item for item in body.item_ids]
+        hits = similar_json(found, is_text=is_text, columns=columns)
+        results = [{"id": item, "hits": own} for item, own in zip(given, hits, strict=True)]
+        return Answer.of({"results": results, "index": describe_version(name, index)})
 
     return await service.in_thread(work)
 

@@ -6,7 +6,7 @@ from torch import Tensor
 
 from railsearch.foundation.inputs import ArrayLike
 from railsearch.foundation.results import Explanation, ItemBatch, ItemBatches, SearchResult
-from railsearch.index import Allow, Exclude, ModelSource, Strategy, TuningReport
+from railsearch.index import Allow, Engine, Exclude, ModelSource, Strategy, TuningReport
 from railsearch.index.tuned import TunedStrategy
 from railsearch.similarity import QueryParts, Similarity
 
@@ -73,6 +73,21 @@ class Searched(Protocol):
 
     def explain(self, query: ArrayLike, item_id: int | str, *, user_id: int | None = None) -> Explanation:
         """Return the component scores and gate weights of one query and one item."""
+        ...
+
+    @property
+    def engine(self) -> Engine:
+        """The engine of the first stage."""
+        ...
+
+    def similar_items(
+        self, ids: ArrayLike, k: int, *, exclude: ArrayLike | None, allow: Allow, pad: bool
+    ) -> SearchResult:
+        """Find the k most similar items of each item."""
+        ...
+
+    def item_vectors(self, ids: Tensor) -> Tensor:
+        """Return vectors (n, D) of items by integer id; a dot product is the similarity of two of them."""
         ...
 
     def find(self, ids: ArrayLike) -> Tensor:

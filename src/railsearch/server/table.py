@@ -41,6 +41,7 @@ ROUTES = (
     Route("GET", INDEX, Role.READ),
     Route("POST", f"{INDEX}/search", Role.READ, is_queued=True),
     Route("POST", f"{INDEX}/explain", Role.READ),
+    Route("POST", f"{INDEX}/similar", Role.READ),
     Route("GET", f"{INDEX}/items", Role.READ),
     Route("GET", f"{INDEX}/items/{{id}}", Role.READ),
     Route("POST", f"{INDEX}/items", Role.WRITE),

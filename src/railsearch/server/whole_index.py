@@ -38,6 +38,15 @@ class WholeIndex(Opened[Index]):
         """An empty tensor with the precision and device of scores."""
         return self.index.contents.corpus.like
 
+    @property
+    def engine(self) -> Engine:
+        """The engine of the first stage."""
+        return self.index.contents.corpus.engine
+
+    def item_vectors(self, ids: Tensor) -> Tensor:
+        """Return vectors of items."""
+        return serving.item_vectors(self.index, ids)
+
     def query_parts(self, queries: Tensor, user_ids: Tensor | None) -> QueryParts:
         """Return the query side."""
         return serving.query_parts(self.index, queries, user_ids=user_ids)
