@@ -16,6 +16,7 @@ import torch
 import torch.nn.functional as F  # noqa: N812
 from torch import Generator, Tensor, nn
 
+from railsearch.encoders.sequence.dropout import drop
 from railsearch.encoders.sequence.gated_attention import (
     NORM_EPSILON,
     GatedPlan,
@@ -142,7 +143,7 @@ class HSTU(nn.Module):
         plan = plan_gated_attention(histories, num_heads=self.num_heads, weights=self.position_table.weight)
         events = self.item_table(histories.items) * math.sqrt(self.dim)  # (E, D)
         events = events + self.position_table(plan.positions)
-        events = F.dropout(events, self.dropout, self.training)
+        events = drop(events, self.dropout, is_training=self.training)
         for block in self.blocks:
             events = block(events, plan)  # (E, D)
         return F.layer_norm(events, (self.dim,), eps=NORM_EPSILON) if self.normalizes_output else events

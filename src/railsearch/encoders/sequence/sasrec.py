@@ -7,6 +7,7 @@ import torch
 import torch.nn.functional as F  # noqa: N812
 from torch import Generator, Tensor, nn
 
+from railsearch.encoders.sequence.dropout import drop
 from railsearch.encoders.sequence.histories import Histories
 from railsearch.encoders.sequence.item_table import ItemTable
 from railsearch.encoders.sequence.packing import Packing, group_histories
@@ -118,7 +119,8 @@ class SASRec(nn.Module):
         histories.check(num_items=self.num_items, max_length=self.max_length)
         packing = group_histories(histories.lengths, num_heads=self.num_heads)
         events = self.item_table(histories.items) * math.sqrt(self.dim)  # (E, D)
-        events = F.dropout(events + self.position_table(packing.positions), self.dropout, self.training)  # (E, D)
+        events = events + self.position_table(packing.positions)
+        events = drop(events, self.dropout, is_training=self.training)  # (E, D)
         for block in self.blocks:
             events = block(events, packing)  # (E, D)
         return F.layer_norm(events, (self.dim,)) if self.normalizes_output else events
@@ -159,4 +161,4 @@ class _Block(nn.Module):
         return packing.pack(torch.cat(outputs))  # (E, D)
 
     def _drop(self, values: Tensor) -> Tensor:
-        return F.dropout(values, self.dropout, self.training)
+        return drop(values, self.dropout, is_training=self.training)

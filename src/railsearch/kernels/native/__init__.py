@@ -1,6 +1,7 @@
 """Kernels in C++ for CPUs: compiled when railsearch is installed, if there is a compiler."""
 
 from railsearch.kernels.native.attention import AttentionPlan, has_attention, native_attention
+from railsearch.kernels.native.dropout import has_dropout, native_dropout
 from railsearch.kernels.native.forms import can_compute, has_plain_gate
 from railsearch.kernels.native.int8 import Int8Table, can_use_int8
 from railsearch.kernels.native.kernel import NativeKernel
@@ -25,11 +26,13 @@ __all__ = [
     "can_use_int8",
     "chosen_isa",
     "has_attention",
+    "has_dropout",
     "has_plain_gate",
     "has_training",
     "is_available",
     "item_parts",
     "native_attention",
+    "native_dropout",
     "native_mixture",
     "query_parts",
     "scan",

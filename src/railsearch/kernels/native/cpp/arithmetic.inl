@@ -344,7 +344,7 @@ constexpr Operations make_operations(const char* name) {
             softmax_backward,                softmax_scratch_size,
             for_each<exponential>,           for_each<silu>,
             attend_forward,                  attend_backward,
-            attention_scratch_size};
+            drop,                            attention_scratch_size};
 }
 
 }  // namespace

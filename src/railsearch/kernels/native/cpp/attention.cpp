@@ -12,6 +12,7 @@ namespace {
 // The histories are cut into as many tasks on any number of threads, so that sums have one order.
 constexpr int64_t MOST_TASKS = 32;
 constexpr int64_t EVENT_WORK = 64;     // of an event beside its pairs, in pairs
+constexpr int64_t VALUES_PER_DROP = 1024 * DROPPED_TOGETHER;  // of one task
 constexpr int64_t SPARE_BUCKETS = 64;  // that are read in vain after the last one
 
 int64_t num_pairs(int64_t length) { return length * (length + 1) / 2; }
@@ -131,6 +132,18 @@ void AttentionPlan::backward(const Context& context, AttentionStep step, const f
     }
     for (int64_t i = 0; i < num_distances; ++i) to_distances[i] = i < longest_ ? static_cast<float>(sums[i]) : 0.0f;
     for (int64_t i = 0; i < num_buckets_; ++i) to_times[i] = static_cast<float>(sums[longest_ + i]);
+}
+
+void drop(const Context& context, const float* values, int64_t count, uint64_t seed, uint32_t dropped, float* results) {
+    const int64_t per_task = VALUES_PER_DROP;
+    const int64_t num_tasks = divided_up(count, per_task);
+    Pool::instance().run(
+        num_tasks, num_tasks == 1 ? 1 : context.num_threads,
+        [&](int64_t task, int) {
+            context.operations.drop(values, task * per_task, std::min(count, (task + 1) * per_task), seed, dropped,
+                                    results);
+        },
+        context.poll);
 }
 
 }  // namespace railsearch

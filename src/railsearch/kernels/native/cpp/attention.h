@@ -37,4 +37,7 @@ private:
     std::vector<uint8_t> buckets_;
 };
 
+// results[at] = values[at] / (1 - share) or 0, for `dropped` of 2^16 draws; the seed decides which.
+void drop(const Context&, const float* values, int64_t count, uint64_t seed, uint32_t dropped, float* results);
+
 }  // namespace railsearch

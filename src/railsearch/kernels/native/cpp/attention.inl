@@ -286,17 +286,29 @@ inline void weigh_keys(int64_t first, int64_t length, int64_t seen, const Attent
 }
 
 // 1 / (1 - share) for the values of an event that stay, and 0 for those that are dropped: 16 random bits each, which
-// depend on the seed, the event and the value alone.
-inline void draw_kept_values(const AttentionStep& step, int64_t event, int64_t count, float* kept) {
-    const int32_t dropped = static_cast<int32_t>(step.dropped);
+// depend on the seed, the event and the value alone. `dropped` of 2^16 draws are dropped.
+inline void draw_kept_values(uint64_t seed, uint32_t share, int64_t event, int64_t count, float* kept) {
+    const int32_t dropped = static_cast<int32_t>(share);
     const float scale = 65536.0f / static_cast<float>(65536 - dropped);
-    const uint32_t low = static_cast<uint32_t>(step.seed), high = static_cast<uint32_t>(step.seed >> 32);
+    const uint32_t low = static_cast<uint32_t>(seed), high = static_cast<uint32_t>(seed >> 32);
     const uint32_t key = scramble(scramble(static_cast<uint32_t>(event) + low) ^ high);
     const int64_t half = (count + 1) / 2;
     for (int64_t i = 0; i < half; ++i) {
         const uint32_t bits = scramble(key + static_cast<uint32_t>(i + 1) * 0x9e3779b9u);
         kept[i] = static_cast<int32_t>(bits & 0xffffu) >= dropped ? scale : 0.0f;
         kept[half + i] = static_cast<int32_t>(bits >> 16) >= dropped ? scale : 0.0f;
+    }
+}
+
+void drop(const float* values, int64_t first, int64_t last, uint64_t seed, uint32_t dropped, float* results) {
+    float kept[DROPPED_TOGETHER];
+    for (int64_t at = first; at < last; at += DROPPED_TOGETHER) {
+        draw_kept_values(seed, dropped, at / DROPPED_TOGETHER, DROPPED_TOGETHER, kept);
+        const int64_t count = last - at < DROPPED_TOGETHER ? last - at : DROPPED_TOGETHER;
+        for (int64_t i = 0; i < count; i += LANES) {
+            const Vector value = multiply(load_up_to(count - i, values + at + i), load(kept + i));
+            store_up_to(count - i, results + at + i, value);
+        }
     }
 }
 
@@ -343,7 +355,7 @@ void attend_forward(const AttentionStep& step, int64_t first_history, int64_t la
         for (int64_t i = 0; i < length; ++i) {
             const float *row = own.attended + i * own.wide_row, *gate = gates + i * own.row;
             const Moments moments = moments_of(row, size, step.scale, step.epsilon, own.ones);
-            if (step.dropped) draw_kept_values(step, start + i, size, own.kept);
+            if (step.dropped) draw_kept_values(step.seed, step.dropped, start + i, size, own.kept);
             float *out = outputs + (start + i) * size, *kept_row = attended + (start + i) * size;
             for (int64_t at = 0; at < size; at += LANES) {
                 const Vector a = load(row + at);
@@ -362,7 +374,7 @@ inline void gate_backward(const AttentionStep& step, int64_t event, int64_t i, c
     const int64_t size = own.width;
     const float *row = attended + event * size, *gate = own.active + i * own.row, *to_out = upstream + event * size;
     float *to_gate = own.to_rows + i * own.row, *to_attended = own.to_attended + i * size;
-    if (step.dropped) draw_kept_values(step, event, size, own.kept);
+    if (step.dropped) draw_kept_values(step.seed, step.dropped, event, size, own.kept);
     const float* kept = step.dropped ? own.kept : own.ones;
     for (int64_t at = 0; at < size; at += LANES) store(own.normal + at, load_up_to(size - at, row + at));
     const Moments moments = moments_of(own.normal, size, step.scale, step.epsilon, own.ones);

@@ -313,6 +313,13 @@ NB_MODULE(_railsearch_native, m) {
                           at<float>(to_distances), num_distances, at<float>(to_times));
         });
 
+    m.def("drop", [](const std::string& isa, int num_threads, uintptr_t values, int64_t count, uint64_t seed,
+                     uint32_t dropped, uintptr_t results) {
+        const Context context = context_of(isa, num_threads);
+        const nb::gil_scoped_release unlocked;
+        drop(context, at<const float>(values), count, seed, dropped, at<float>(results));
+    });
+
     m.def("usable_isas", [] {
         std::vector<std::string> names;
         for (const Operations* operations : usable_operations()) names.emplace_back(operations->name);

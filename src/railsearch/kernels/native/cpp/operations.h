@@ -122,6 +122,7 @@ struct SoftmaxStep {
 };
 
 constexpr int64_t MOST_TIME_BUCKETS = 256;
+constexpr int64_t DROPPED_TOGETHER = 64;  // values whose draws depend on one key
 
 // The gated attention of HSTU over B histories with E events, H heads of size d:
 //     u, v, q, k = SiLU(inputs)
@@ -218,6 +219,9 @@ struct Operations {
     void (*attend_backward)(const AttentionStep& step, int64_t first_history, int64_t last_history, float* scratch,
                             const float* attended, const float* upstream, float* to_inputs, double* to_distances,
                             double* to_times);
+
+    // values[at] / (1 - share) or 0 for all at from `first` to `last` - 1; `first` is a multiple of DROPPED_TOGETHER.
+    void (*drop)(const float* values, int64_t first, int64_t last, uint64_t seed, uint32_t dropped, float* results);
 
     // Floats of scratch that one of them needs.
     int64_t (*attention_scratch_size)(const AttentionStep& step, bool has_gradient);
