@@ -211,7 +211,7 @@ def mix_backward(
     gradients: list[int],
     /,
 ) -> None: ...
-def softmax_in_training(
+def shared_softmax(
     *,
     isa: str,
     num_threads: int,
@@ -223,6 +223,7 @@ def softmax_in_training(
     rights: int,
     own: int,
     excluded: int,
+    excluded_rows: int,
     items: int,
     offsets: int,
     to_queries: int,

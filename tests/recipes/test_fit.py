@@ -330,7 +330,10 @@ def test_divergence_in_the_last_step_is_noticed(validation_pairs: list | None) -
         ({"num_negatives": 0}, "num_negatives is 0"),
         ({"learning_rate": 0.0}, "learning_rate is 0.0"),
         ({"balance_weight": -1.0}, "balance_weight is -1.0; give a finite number of 0 or more"),
-        ({"negatives": "hard"}, "negatives is 'hard'; choose from: uniform, per_history, per_example, in_batch"),
+        (
+            {"negatives": "best"},
+            "negatives is 'best'; choose from: uniform, per_history, per_example, in_batch, all",
+        ),
         ({"negatives": "in_batch", "batch_size": 1}, "in-batch negatives need at least 2 pairs"),
         ({"patience": 0}, "patience is 0; ask for patience >= 1"),
         ({"warmup_share": 1.0}, "warmup_share is 1.0"),

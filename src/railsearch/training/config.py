@@ -76,7 +76,9 @@ class TrainingConfig(LoopConfig):
     negatives: Negatives = Field(
         default=Negatives.PER_HISTORY, description="source of the negatives, and which examples share them"
     )
-    num_negatives: int = Field(default=128, ge=1, description="negatives of each group of examples")
+    num_negatives: int = Field(
+        default=128, ge=1, description="negatives of each group of examples; ignored if negatives are all items"
+    )
     positions_per_history: int | None = Field(
         default=None, ge=1, description="positions drawn from each history in each epoch; all by default"
     )

@@ -77,8 +77,9 @@ def fit_similarity(
         user_table_hashing: accept ids beyond the rows of the user table. Users whose ids differ by a multiple of the
             number of rows then share a row.
         negatives: "in_batch": the right items of the other pairs in the batch; "uniform" over all items, the same for
-            all pairs of a batch; or "per_example", different for each pair.
-        num_negatives: uniform negatives that the pairs of a batch share; "in_batch" ignores it.
+            all pairs of a batch; "per_example", different for each pair; "mixed", "hard" or "all": see
+            docs/how-to/negatives.md.
+        num_negatives: negatives that the pairs of a batch share; "in_batch" and "all" ignore it.
         epochs: passes over the pairs; 0 only validates.
         batch_size: pairs in each step.
         learning_rate: largest learning rate of AdamW. The default suits a start at your own system; a similarity with
@@ -183,7 +184,8 @@ def _check_negatives(config: TrainingConfig, data: PairData) -> None:
     """Check that every positive can have a negative."""
     if config.negatives is Negatives.PER_HISTORY:
         raise InvalidInputError(
-            "negatives is 'per_history' but pairs have no histories; choose from: uniform, per_example, in_batch."
+            "negatives is 'per_history' but pairs have no histories; choose from: uniform, per_example, "
+            "in_batch, mixed, hard, all."
         )
     if config.negatives is Negatives.IN_BATCH:
         if min(config.batch_size, len(data.pairs)) < 2:

@@ -107,6 +107,7 @@ def _shared_softmax(
         weight=weight,
         own=column[contrast.positives],
         excluded=contrast.excluded,
+        excluded_rows=contrast.excluded_rows,
         offsets=None if contrast.offsets is None else contrast.offsets[0],
     )
     to_items = torch.zeros_like(item_parts.components)  # (U, 1, d)
@@ -146,10 +147,11 @@ def _softmax_in_blocks(
         negative_leaves = ItemParts(_leaf(own.components), _optional_leaf(own.gate))
         scores = training_scores(similarity, query_leaves[rows], negative_leaves)  # (e, n)
         if contrast.offsets is not None:
-            scores = scores + contrast.offsets[group]  # (e, n)
+            scores = scores + contrast.offsets[group].to(scores.dtype)  # (e, n)
         is_right = negatives == contrast.positives[rows, None]  # (e, n)
-        if contrast.excluded is not None:
-            is_right = is_right | contrast.excluded[rows]
+        excluded = contrast.excluded_of(rows)  # (e, n)
+        if excluded is not None:
+            is_right = is_right | excluded
         scores = scores.masked_fill(is_right, -torch.inf)
         logits = torch.cat([positive_leaf[rows], scores], dim=1)  # (e, 1 + n)
         right = torch.zeros(len(logits), dtype=torch.int64, device=logits.device)

@@ -173,7 +173,7 @@ def test_the_last_change_counts() -> None:
         ("[training]\nlearning_rate = 0", "learning_rate is 0: input should be greater than 0"),
         ("[training]\nbetas = [0.9, 1.0]", r"betas\.1 is 1\.0: input should be less than 1"),
         ("[training]\nbetas = [0.9]", r"betas\.1 is missing"),
-        ("[training]\nnegatives = 'hard'", "negatives is 'hard': input should be 'uniform', 'per_history'"),
+        ("[training]\nnegatives = 'best'", "negatives is 'best': input should be 'uniform', 'per_history'"),
         ("[training]\nschedule = 'step'", "schedule is 'step': input should be 'constant', 'linear' or 'cosine'"),
         ("[encoder]\nkind = 'hstu'\ndropout = 1.0", r"dropout is 1\.0: input should be less than 1"),
         ("[similarity]\nkind = 'mixture_of_logits'\ngate_inputs = ['user']", r"gate_inputs\.0 is 'user'"),

@@ -1,5 +1,7 @@
 """Training on histories: every position of a history is an example whose right item is the next item."""
 
+from dataclasses import replace
+
 import torch
 from torch import Generator, Tensor, nn
 
@@ -10,8 +12,16 @@ from railsearch.foundation.metrics import summarize
 from railsearch.models.ranking import ITEM_CUTOFFS, rank_held_out
 from railsearch.models.sequential import SequentialModel, consecutive_rows, histories_between
 from railsearch.training.config import TrainingConfig
+from railsearch.training.hard import find_hard_items
 from railsearch.training.losses import StepLosses, backward_sampled_softmax, backward_user_penalty
-from railsearch.training.negatives import draw_contrast
+from railsearch.training.negatives import (
+    Contrast,
+    Negatives,
+    RightPairs,
+    draw_contrast,
+    mixed_offsets,
+    num_other_negatives,
+)
 from railsearch.training.task import Batch, check_metric, check_weights
 
 
@@ -31,6 +41,12 @@ class NextItemTask:
             raise InvalidInputError("no user has two events to train on; give longer histories.")
         if split.interactions.num_items < 2:
             raise InvalidInputError("there is only 1 item, so there are no negatives; give at least 2 items.")
+        self._offsets = (
+            mixed_offsets(self._targets(), num_items=split.interactions.num_items).to(self._device)
+            if config.negatives is Negatives.MIXED
+            else None
+        )
+        self._seen = self._find_seen() if config.negatives is Negatives.HARD else None
         check_metric(config.metric, summarize([1], ks=ITEM_CUTOFFS))
         self._held_out = draw_held_out(split.validation or split.test, config.validation_users, seed=config.seed)
 
@@ -66,6 +82,10 @@ class NextItemTask:
             num_negatives=config.num_negatives,
             generator=batch.generator,
         )
+        if self._offsets is not None:
+            contrast = replace(contrast, offsets=self._offsets[contrast.negatives])
+        if self._seen is not None:
+            contrast = self._add_hard(contrast, queries.detach(), users.to(self._device), lengths, batch.generator)
         rows, contrast = contrast.distinct_items()
         losses = backward_sampled_softmax(
             similarity,
@@ -104,6 +124,39 @@ class NextItemTask:
         lengths = self._lengths(users)  # (b,)
         places = consecutive_rows(self._split.train_ends[users] - lengths, lengths)  # (E,)
         return self._split.interactions.items[places].to(self._device)
+
+    def _add_hard(
+        self, contrast: Contrast, queries: Tensor, users: Tensor, lengths: Tensor, generator: Generator
+    ) -> Contrast:
+        """Return the contrast with hard negatives as well; items of an example's own history do not count."""
+        assert self._seen is not None
+        similarity, config = self._model.similarity, self._config
+        owners = users.repeat_interleave(lengths)  # (E,)
+        hard = find_hard_items(
+            similarity, queries, self._model.encoder.embed_items().detach(),
+            count=num_other_negatives(config.negatives, config.num_negatives), right=self._seen, owners=owners,
+            user_ids=owners if similarity.takes_user_ids else None, generator=generator,
+        )  # fmt: skip
+        negatives = torch.cat([contrast.negatives, hard[None]], dim=1)  # (1, n)
+        return replace(
+            contrast,
+            negatives=negatives,
+            excluded=self._seen.among(users, negatives),  # (B, n)
+            excluded_rows=torch.arange(len(users), device=users.device).repeat_interleave(lengths),  # (E,)
+        )
+
+    def _find_seen(self) -> RightPairs:
+        """Return the training items of every user."""
+        counts = self._split.train_ends - self._starts  # (U,)
+        users = torch.arange(len(counts)).repeat_interleave(counts)  # (M,)
+        items = self._split.interactions.items[consecutive_rows(self._starts, counts)]  # (M,)
+        pairs = torch.stack([users, items], dim=1).to(self._device)  # (M, 2)
+        return RightPairs(pairs, num_items=self._split.interactions.num_items)
+
+    def _targets(self) -> Tensor:
+        """Return the right items of all examples (M,)."""
+        counts = self._lengths(self._users)  # (u,)
+        return self._split.interactions.items[consecutive_rows(self._split.train_ends[self._users] - counts, counts)]
 
     def _lengths(self, users: Tensor) -> Tensor:
         """Return the number of positions with a target in each of these users' training histories (B,)."""

@@ -12,8 +12,9 @@ from railsearch.foundation.pairs import as_pairs
 from railsearch.models import rank_pairs
 from railsearch.similarity import Similarity
 from railsearch.training.config import TrainingConfig
+from railsearch.training.hard import find_hard_items
 from railsearch.training.losses import StepLosses, backward_sampled_softmax, backward_user_penalty
-from railsearch.training.negatives import Negatives, RightPairs, draw_contrast, popularity_offsets
+from railsearch.training.negatives import Negatives, RightPairs, draw_contrast, num_other_negatives, score_offsets
 from railsearch.training.task import Batch, diverged
 
 PAIRS_PER_CHECK = 256
@@ -61,11 +62,8 @@ class PairTask:
         self._similarity = similarity
         self._data = data
         self._config = config
-        self._offsets = (
-            popularity_offsets(data.pairs[:, 1], num_items=len(data.items)).to(data.items)
-            if config.negatives is Negatives.IN_BATCH
-            else None
-        )
+        offsets = score_offsets(config.negatives, data.pairs[:, 1], num_items=len(data.items))
+        self._offsets = None if offsets is None else offsets.to(data.items.device)
         self._right = RightPairs(data.known_pairs(), num_items=len(data.items))
 
     @property
@@ -89,6 +87,13 @@ class PairTask:
             num_negatives=config.num_negatives,
             generator=batch.generator,
         )
+        if config.negatives is Negatives.HARD:
+            hard = find_hard_items(
+                self._similarity, data.queries[queries], data.items,
+                count=num_other_negatives(config.negatives, config.num_negatives), right=self._right, owners=queries,
+                user_ids=users, generator=batch.generator,
+            )  # fmt: skip
+            contrast = replace(contrast, negatives=torch.cat([contrast.negatives, hard[None]], dim=1))
         excluded = self._right.among(queries, contrast.negatives)  # (E, n)
         offsets = None if self._offsets is None else self._offsets[contrast.negatives]  # (G, n)
         rows, contrast = replace(contrast, excluded=excluded, offsets=offsets).distinct_items()

@@ -251,10 +251,10 @@ NB_MODULE(_railsearch_native, m) {
         mix_backward(context, step, own, at<const float>(upstream), gradient);
     });
 
-    m.def("softmax_in_training", [](const std::string& isa, int num_threads, int64_t num_queries, int64_t num_items,
+    m.def("shared_softmax", [](const std::string& isa, int num_threads, int64_t num_queries, int64_t num_items,
                                     int64_t dim, float weight, uintptr_t queries, uintptr_t rights, uintptr_t own,
-                                    uintptr_t excluded, uintptr_t items, uintptr_t offsets, uintptr_t to_queries,
-                                    uintptr_t to_rights, uintptr_t to_items) {
+                                    uintptr_t excluded, uintptr_t excluded_rows, uintptr_t items, uintptr_t offsets,
+                                    uintptr_t to_queries, uintptr_t to_rights, uintptr_t to_items) {
         const Context context = context_of(isa, num_threads);
         SoftmaxStep step;
         step.num_queries = num_queries;
@@ -265,13 +265,15 @@ NB_MODULE(_railsearch_native, m) {
         step.rights = at<const float>(rights);
         step.own = at<const int64_t>(own);
         step.excluded = at<const unsigned char>(excluded);
+        step.excluded_rows = at<const int64_t>(excluded_rows);
         step.to_queries = at<float>(to_queries);
         step.to_rights = at<float>(to_rights);
         const nb::gil_scoped_release unlocked;
         return softmax_in_training(context, step, at<const float>(items), at<const float>(offsets),
                                    at<float>(to_items));
     }, nb::kw_only(), "isa"_a, "num_threads"_a, "num_queries"_a, "num_items"_a, "dim"_a, "weight"_a, "queries"_a,
-        "rights"_a, "own"_a, "excluded"_a, "items"_a, "offsets"_a, "to_queries"_a, "to_rights"_a, "to_items"_a);
+        "rights"_a, "own"_a, "excluded"_a, "excluded_rows"_a, "items"_a, "offsets"_a, "to_queries"_a, "to_rights"_a,
+        "to_items"_a);
 
     nb::class_<AttentionStep>(m, "AttentionStep").def("__init__", [](
         AttentionStep* self, int64_t num_heads, int64_t head_dim, uintptr_t inputs, uintptr_t distance_bias,

@@ -110,7 +110,8 @@ struct SoftmaxStep {
     const float* queries = nullptr;   // (B, d), divided by the temperature
     const float* rights = nullptr;    // (B,) the score of the right item
     const int64_t* own = nullptr;     // (B,) the column of the right item among the negatives, or -1; null: all -1
-    const unsigned char* excluded = nullptr;  // (B, N) not 0: the negative does not count; or null
+    const unsigned char* excluded = nullptr;  // (R, N) not 0: the negative does not count; or null
+    const int64_t* excluded_rows = nullptr;   // (B,) rows of `excluded`; null: row b for query b
     float* to_queries = nullptr;      // (B, d)
     float* to_rights = nullptr;       // (B,)
 

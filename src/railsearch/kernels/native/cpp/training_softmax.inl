@@ -28,7 +28,8 @@ inline void mask_panel(const SoftmaxStep& step, int64_t first, int count, int64_
             if (lane >= 0 && lane < WIDTH) scores[r * WIDTH + lane] = -__builtin_inff();
         }
         if (step.excluded == nullptr) continue;
-        const unsigned char* row = step.excluded + (first + r) * step.num_items + item;
+        const int64_t place = step.excluded_rows == nullptr ? first + r : step.excluded_rows[first + r];
+        const unsigned char* row = step.excluded + place * step.num_items + item;
         for (int64_t i = 0; i < lanes; ++i) {
             uint64_t eight = 0;
             if (i % 8 == 0 && i + 8 <= lanes) {
