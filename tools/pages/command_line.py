@@ -10,8 +10,8 @@ from railsearch.cli.app import app
 
 OPENING = """# Command line
 
-Every command, as `railsearch COMMAND --help` prints it. Most commands take `--json` for programs. A wrong flag or value
-ends with exit code 2 before any work; an error of the library ends with exit code 1 and one line on standard error.
+Every command, as `railsearch COMMAND --help` prints it. Most commands take `--json` for programs. An error that you can
+fix is reported on standard error with exit code 2. A check that finds damage, such as `index verify`, ends with 1.
 
 """
 

@@ -30,13 +30,13 @@ def draw() -> str:
         _text(663, 112, "φ = Σ π · score", GREEN),
         _text(663, 131, "≤ best single score", GREEN, size=11),
         _text(
-            436,
+            505,
             235,
             "item components and the item's part of the gate are computed once, when the index is built",
             GREY,
             size=11,
         ),
-        _text(436, 255, "φ ≤ best component score: the bound behind every certificate", GREY, size=11),
+        _text(505, 255, "φ ≤ best component score: the bound behind every certificate", GREY, size=11),
         "</svg>\n",
     ]
     return "\n".join(parts)

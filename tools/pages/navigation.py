@@ -82,6 +82,7 @@ def navigation(pages: Mapping[str, str]) -> str:
         below: list[object] = [{_title(pages[page]): page} if not page.endswith("index.md") else page for page in own]
         for folder in folders:
             within = [page for page in inside if page.startswith(f"{folder}/")]
+            within.sort(key=lambda page: not page.endswith("/railsearch.md"))
             below += [{FOLDERS.get(folder, folder): within}]
         entries.append({title: below})
     listed = {page for section in SECTIONS for page in ordered(section, pages)}
