@@ -89,7 +89,13 @@ def test_a_block_is_real(block: Block) -> None:
         )
 
 
-@pytest.mark.parametrize("block", PYTHON, ids=str)
+@pytest.mark.parametrize(
+    "block",
+    [
+        pytest.param(block, id=str(block), marks=[pytest.mark.slow] if "onnxruntime" in block.text else [])
+        for block in PYTHON
+    ],
+)
 def test_python_runs(block: Block, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Run a block as a program of its own, in a folder where a tiny model has the name of a real one."""
     monkeypatch.chdir(tmp_path)

@@ -1,15 +1,20 @@
-"""Plots: hit rate against latency of each strategy, and metrics of several systems with their intervals."""
+"""Plots: hit rate against latency, metrics of several systems, and the quality and training of one model."""
 
 import importlib.util
 import os
 from collections.abc import Mapping, Sequence
 from pathlib import Path
+from typing import TYPE_CHECKING, Any, Literal
 
 from railsearch.benchmark.report import BenchmarkReport
 from railsearch.foundation.errors import InvalidInputError
 from railsearch.foundation.extras import missing_extra
 
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+
 FORMATS = (".png", ".svg", ".pdf")
+BLUE, GRAY = "#2a6f97", "#8a8f98"
 
 
 def check_plot(path: Path) -> None:
@@ -91,3 +96,77 @@ def plot_intervals(
     axes.grid(visible=True, axis="y", alpha=0.3)
     axes.legend()
     figure.savefig(path, dpi=150)
+
+
+def plot_segments(segments: Sequence[Mapping[str, Any]], *, metric: str, overall: float | None, path: Path) -> None:
+    """Plot one metric of each segment of users with its interval, one panel for each property that divides them.
+
+    Args:
+        segments: segments as `Segment.to_dict` returns them.
+        metric: the metric to plot.
+        overall: the metric of all users, drawn as a line.
+        path: the file.
+    """
+    check_plot(path)
+    from matplotlib.figure import Figure  # noqa: PLC0415  (optional, and slow to import)
+
+    panels = list(dict.fromkeys(each["by"] for each in segments))
+    most = max(sum(each["by"] == by for each in segments) for by in panels)
+    figure = Figure(figsize=(4.2 * len(panels), 1.1 + 0.36 * most), layout="constrained")
+    shared = figure.subplots(1, len(panels), squeeze=False, sharex=True)[0]
+    for axes, by in zip(shared, panels, strict=True):
+        own = [each for each in segments if each["by"] == by]
+        values = [each["metrics"][metric] for each in own]
+        bounds = [each["intervals"][metric] for each in own]
+        below = [max(0.0, value - low) for value, (low, _) in zip(values, bounds, strict=True)]
+        above = [max(0.0, high - value) for value, (_, high) in zip(values, bounds, strict=True)]
+        axes.barh(range(len(own)), values, height=0.62, color=BLUE, alpha=0.85, xerr=[below, above], ecolor="#333333",
+                  error_kw={"elinewidth": 1, "capsize": 2})  # fmt: skip
+        axes.set_yticks(range(len(own)), [f"{each['segment']}  (n = {each['num_queries']:,})" for each in own])
+        axes.set_ylim(most - 0.4, -0.6)
+        if overall is not None:
+            axes.axvline(overall, color=GRAY, linewidth=1, linestyle="--")
+        axes.set_title(f"by {by}", fontsize=10, loc="left")
+        axes.set_xlabel(metric if overall is None else f"{metric} (dashed: {overall:.3f}, all users)", fontsize=9)
+        _tidy(axes, grid="x")
+    figure.savefig(path, dpi=110, metadata={"Software": None})
+
+
+def plot_training(epochs: Sequence[Mapping[str, Any]], *, best_epoch: int, path: Path) -> None:
+    """Plot the training loss and the validation metrics of each epoch, and mark the epoch that was picked.
+
+    Args:
+        epochs: epoch, loss and validation of each epoch.
+        best_epoch: the epoch whose weights the model has.
+        path: the file.
+    """
+    check_plot(path)
+    from matplotlib.figure import Figure  # noqa: PLC0415  (optional, and slow to import)
+
+    figure = Figure(figsize=(8.4, 3.0), layout="constrained")
+    left, right = figure.subplots(1, 2)
+    trained = [each for each in epochs if each["loss"] is not None]
+    left.plot([each["epoch"] for each in trained], [each["loss"] for each in trained], color=BLUE, marker=".")
+    left.set_title("training loss", fontsize=10, loc="left")
+    validated = [each for each in epochs if each["validation"]]
+    for name, color in (("HR@10", BLUE), ("MRR", "#d1802d")):
+        own = [each for each in validated if name in each["validation"]]
+        right.plot([each["epoch"] for each in own], [each["validation"][name] for each in own], color=color, marker=".",
+                   label=name)  # fmt: skip
+    right.set_ylim(bottom=0)
+    right.set_title("validation", fontsize=10, loc="left")
+    for axes in (left, right):
+        axes.axvline(best_epoch, color=GRAY, linewidth=1, linestyle="--", label=f"picked: epoch {best_epoch}")
+        axes.set_xlabel("epoch")
+        axes.xaxis.get_major_locator().set_params(integer=True)
+        _tidy(axes, grid="y")
+    right.legend(frameon=False, fontsize=8)
+    figure.savefig(path, dpi=110, metadata={"Software": None})
+
+
+def _tidy(axes: "Axes", *, grid: Literal["x", "y"]) -> None:
+    """Leave the two axes that carry numbers, and a light grid."""
+    axes.spines[["top", "right"]].set_visible(False)
+    axes.tick_params(labelsize=8, length=0)
+    axes.grid(visible=True, axis=grid, alpha=0.3)
+    axes.set_axisbelow(True)

@@ -12,6 +12,7 @@ from railsearch.cli.bench import bench
 from railsearch.cli.compare import compare
 from railsearch.cli.doctor import ISA_VARIABLE, ISA_WITHOUT_AMX, Bf16Matmul, Diagnosis, diagnose
 from railsearch.cli.evaluate import evaluate
+from railsearch.cli.export import export
 from railsearch.cli.options import Json
 from railsearch.cli.recommend import recommend
 from railsearch.cli.search import search
@@ -41,6 +42,7 @@ app.command()(search)
 app.command()(bench)
 app.command()(train)
 app.command()(evaluate)
+app.command()(export)
 app.command()(compare)
 app.command()(recommend)
 app.command()(similar)

@@ -21,6 +21,7 @@ EXTRAS: dict[Extra, str] = {
     "text": "transformers",
     "train": "tensorboard",
     "plot": "matplotlib",
+    "onnx": "onnxscript",
     "client": "httpx",
     "serve": "fastapi",
     "milvus": "pymilvus",

@@ -1,6 +1,6 @@
 """Folders that railsearch writes and checks: sealed config, checksums, replace-or-refuse rule, model cards, openers."""
 
-from railsearch.folders.card import ModelCard
+from railsearch.folders.card import SEGMENTS_PLOT, TRAINING_PLOT, ModelCard
 from railsearch.folders.opening import format_of, open_folder, register_opener
 from railsearch.folders.replacing import check_target, writing
 from railsearch.folders.sealed import CARD_FILE, CONFIG_FILE, FolderFormat
@@ -10,6 +10,8 @@ from railsearch.folders.weights import WEIGHTS_FILE, check_shapes, fill, pack_we
 __all__ = [
     "CARD_FILE",
     "CONFIG_FILE",
+    "SEGMENTS_PLOT",
+    "TRAINING_PLOT",
     "WEIGHTS_FILE",
     "FolderFormat",
     "ModelCard",

@@ -1,5 +1,6 @@
 """Models of encoder and similarity, as training and serving use them, and the ranking of held-out items."""
 
+from railsearch.models.query_graph import QueryGraph
 from railsearch.models.question_generation import generate_questions
 from railsearch.models.ranking import (
     ITEM_CUTOFFS,
@@ -15,6 +16,7 @@ from railsearch.models.text import TextModel
 __all__ = [
     "ITEM_CUTOFFS",
     "PASSAGE_CUTOFFS",
+    "QueryGraph",
     "SequentialModel",
     "TextModel",
     "generate_questions",

@@ -1,14 +1,18 @@
 """The model card of a recommender: its training data, its quality, and the protocol of the measurement."""
 
 from railsearch.data import Split
-from railsearch.evaluation import Evaluation
+from railsearch.evaluation import Analysis, Evaluation
 from railsearch.folders import ModelCard
 from railsearch.recommender.recipe import HSTUConfig, Recipe
 from railsearch.training import FitReport
 
 
-def describe_recommender(split: Split, recipe: Recipe, report: FitReport, evaluation: Evaluation | None) -> ModelCard:
-    """Build the card when training is done; `evaluation` is None in all processes but the first."""
+def describe_recommender(
+    split: Split, recipe: Recipe, report: FitReport, measured: Analysis | Evaluation | None
+) -> ModelCard:
+    """Build the card when training is done; `measured` is None in all processes but the first."""
+    analysis = measured if isinstance(measured, Analysis) else None
+    evaluation = measured.evaluation if isinstance(measured, Analysis) else measured
     data = split.interactions
     held_out = "validation items" if split.validation is not None else "the test items themselves, as in the paper"
     num_trained = split.num_train_events if split.train_starts is None else split.num_target_events
@@ -32,6 +36,9 @@ def describe_recommender(split: Split, recipe: Recipe, report: FitReport, evalua
         picked_by=f"{recipe.training.metric} on {held_out}",
         validation=report.best.validation,
         metrics={} if evaluation is None else evaluation.metrics,
+        beyond={} if analysis is None else analysis.beyond,
+        segments=[] if analysis is None else [segment.to_dict() for segment in analysis.segments],
+        epochs=[{"epoch": each.epoch, "loss": each.loss, "validation": each.validation} for each in report.epochs],
         seed=recipe.training.seed,
         seconds=report.seconds,
     )

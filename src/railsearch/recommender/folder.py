@@ -13,6 +13,8 @@ from torch import Tensor
 
 from railsearch.folders import (
     CARD_FILE,
+    SEGMENTS_PLOT,
+    TRAINING_PLOT,
     WEIGHTS_FILE,
     FolderFormat,
     ModelCard,
@@ -24,6 +26,7 @@ from railsearch.folders import (
 from railsearch.foundation.errors import FingerprintError, InvalidInputError, ModelFolderError
 from railsearch.foundation.files import settled_folder
 from railsearch.models import SequentialModel
+from railsearch.recommender.plots import draw_plots
 from railsearch.recommender.recipe import Recipe, build_encoder, build_similarity
 from railsearch.similarity.fingerprints import compute_fingerprint
 from railsearch.similarity.registry import kind_of
@@ -41,7 +44,7 @@ FORMAT = FolderFormat(
     2,
     noun="recommender",
     writer="Recommender.save",
-    files=frozenset({WEIGHTS_FILE, ITEMS_FILE, USERS_FILE, COUNTS_FILE}),
+    files=frozenset({WEIGHTS_FILE, ITEMS_FILE, USERS_FILE, COUNTS_FILE, SEGMENTS_PLOT, TRAINING_PLOT}),
     free=frozenset({CARD_FILE}),
 )
 
@@ -97,7 +100,8 @@ def write_recommender(saved: SavedRecommender, target: Path, *, overwrite: bool)
             saved.user_ids.to_frame("user").write_parquet(folder / USERS_FILE)
         if saved.item_counts is not None:
             pl.DataFrame({"events": saved.item_counts.numpy()}).write_parquet(folder / COUNTS_FILE)
-        (folder / CARD_FILE).write_text(saved.card.to_markdown(saved.recipe))
+        plots = draw_plots(saved.card, folder)
+        (folder / CARD_FILE).write_text(saved.card.to_markdown(saved.recipe, plots))
         FORMAT.write(folder, config)
 
 

@@ -19,6 +19,7 @@ from railsearch.recommender.answers import index_columns, index_ids
 from railsearch.recommender.card import describe_recommender
 from railsearch.recommender.cold_start import ColdStart
 from railsearch.recommender.events import InteractionsLike, as_interactions
+from railsearch.recommender.exporting import ExportedQuery, export_query
 from railsearch.recommender.features import items_of
 from railsearch.recommender.fitting import train_model
 from railsearch.recommender.folder import FORMAT, Ancestor, SavedRecommender, fingerprint_of, read_recommender
@@ -105,9 +106,9 @@ class Recommender:
             recipe, split, start=trained, processes=processes,
             folder=None if folder is None else as_path(folder), show_progress=show_progress,
         )  # fmt: skip
-        evaluation = evaluate_test(model, split) if processes.is_first else None
+        analysis = analyze_test(model, split, k=min(10, known.num_items)) if processes.is_first else None
         recommender = cls(
-            model=model, recipe=recipe, card=describe_recommender(split, recipe, report, evaluation),
+            model=model, recipe=recipe, card=describe_recommender(split, recipe, report, analysis),
             items=items_of(recipe, known), user_ids=known.user_ids if model.similarity.takes_user_ids else None,
             item_counts=split.count_items(), interactions=known, report=report,
         )  # fmt: skip
@@ -144,8 +145,7 @@ class Recommender:
             popular: share of all items, those with the most training events, that counts as popular.
         """
         split, users = as_tested(data, self.recipe, self.items, self.user_ids)
-        counts = self.item_counts
-        return analyze_test(self.model, split, k=k, popular=popular, item_counts=counts, user_rows=users)
+        return analyze_test(self.model, split, k=k, popular=popular, item_counts=self.item_counts, user_rows=users)
 
     def recommend(
         self, users: Iterable[object] | None = None, k: int = 10, *, histories: HistoriesLike | None = None,
@@ -293,6 +293,10 @@ class Recommender:
             self._saved(), items, folder=self._folder, index=self.index, on_grown=self._take,
             show_progress=show_progress,
         )  # fmt: skip
+
+    def export(self, path: str | Path, *, overwrite: bool = False) -> ExportedQuery:
+        """Write the query side as ONNX, and the rows of items as JSON beside it; see `docs/how-to/exporting.md`."""
+        return export_query(self._saved(), as_path(path), overwrite=overwrite)
 
     def save(self, path: str | Path, *, overwrite: bool = False) -> None:
         """Write a model folder: config.json, model.safetensors, items.parquet, and a model card, README.md.

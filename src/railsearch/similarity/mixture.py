@@ -284,7 +284,7 @@ class MixtureOfLogits(nn.Module):
         if self.user_table is not None:
             if user_ids is None:
                 user_ids = torch.full((len(queries),), NO_USER, device=queries.device)  # (B,)
-            own = self.user_table(as_user_ids(user_ids, count=len(queries)))[:, None]  # (B, 1, d)
+            own = self.user_table(as_user_ids(user_ids, count=queries.shape[0]))[:, None]  # (B, 1, d)
             components = torch.cat([components, own], dim=1)  # (B, Pq, d)
         elif user_ids is not None:
             raise InvalidInputError("user_ids was given but user_table_size is None; set it or omit the ids.")

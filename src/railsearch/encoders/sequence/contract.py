@@ -39,6 +39,19 @@ class SequenceEncoder(Protocol):
         """Return the encoding of every position (E, D), in the order of the histories."""
         ...
 
+    def encode_padded(self, items: Tensor, times: Tensor, next_times: Tensor) -> Tensor:
+        """Return the encoding (B, n, D) of every position of padded histories, by plain operations; for export.
+
+        Histories start at the left. Padding on the right has no effect on positions to its left, and may be any item
+        and time. There is no dropout and no check.
+
+        Args:
+            items: (B, n) rows of items.
+            times: (B, n) seconds.
+            next_times: (B, n) the time of each position's query for the next item.
+        """
+        ...
+
     def embed_items(self, rows: Tensor | None = None) -> Tensor:
         """Return the item embeddings of these rows (n, D), or of all items, for a similarity."""
         ...

@@ -27,6 +27,7 @@ from railsearch.encoders.sequence.gated_attention import (
 from railsearch.encoders.sequence.histories import Histories
 from railsearch.encoders.sequence.item_table import ItemTable
 from railsearch.encoders.sequence.tiled_attention import NUM_TIME_BUCKETS
+from railsearch.encoders.sequence.time_thresholds import exact_time_buckets
 from railsearch.foundation.inputs import check_count, check_seed, check_share
 from railsearch.similarity.contract import ConfigValue
 
@@ -148,6 +149,17 @@ class HSTU(nn.Module):
             events = block(events, plan)  # (E, D)
         return F.layer_norm(events, (self.dim,), eps=NORM_EPSILON) if self.normalizes_output else events
 
+    def encode_padded(self, items: Tensor, times: Tensor, next_times: Tensor) -> Tensor:
+        """Return the encoding (B, n, D) of every position of padded histories, as the contract states."""
+        positions = torch.arange(items.shape[1], device=items.device)  # (n,)
+        buckets = exact_time_buckets(next_times[:, :, None] - times[:, None])  # (B, n, n)
+        events = F.embedding(items, self.embed_items()) * math.sqrt(self.dim)  # (B, n, D)
+        events = events + self.position_table(positions)
+        for block in self.blocks:
+            assert isinstance(block, _Block)
+            events = block.forward_padded(events, buckets)  # (B, n, D)
+        return F.layer_norm(events, (self.dim,), eps=NORM_EPSILON) if self.normalizes_output else events
+
     def embed_items(self, rows: Tensor | None = None) -> Tensor:
         """Return the item embeddings of these rows (n, D), or of all items, for a similarity."""
         return self.item_table.embed(rows)
@@ -186,4 +198,19 @@ class _Block(nn.Module):
             plan=plan,
         )  # (E, H * d)
         outputs: Tensor = self.output(gated) + events  # (E, D)
+        return outputs
+
+    def forward_padded(self, events: Tensor, buckets: Tensor) -> Tensor:
+        """Return the events (B, n, D) after this block; buckets (B, n, n) are those of query and key times."""
+        inputs = F.silu(self.input(normalize(events)))  # (B, n, 4 * H * d)
+        gates, *others = inputs.chunk(4, dim=-1)  # (B, n, H * d) each
+        heads = (*events.shape[:2], self.num_heads, -1)
+        values, queries, keys = (each.view(heads).transpose(1, 2) for each in others)  # (B, H, n, d) each
+        positions = torch.arange(events.shape[1], device=events.device)  # (n,)
+        distances = positions[:, None] - positions  # (n, n)
+        bias = self.time_bias[buckets] + self.distance_bias[distances.clamp(min=0)]  # (B, n, n)
+        weights = F.silu(queries @ keys.mT + bias[:, None])  # (B, H, n, n)
+        attended = weights.masked_fill(distances < 0, 0.0) @ values  # (B, H, n, d)
+        gated = gates * normalize(attended.transpose(1, 2).flatten(2) / self.divisor)  # (B, n, H * d)
+        outputs: Tensor = self.output(gated) + events  # (B, n, D)
         return outputs

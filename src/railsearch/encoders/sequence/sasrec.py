@@ -125,6 +125,16 @@ class SASRec(nn.Module):
             events = block(events, packing)  # (E, D)
         return F.layer_norm(events, (self.dim,)) if self.normalizes_output else events
 
+    def encode_padded(self, items: Tensor, times: Tensor, next_times: Tensor) -> Tensor:
+        """Return the encoding (B, n, D) of every position of padded histories, as the contract states."""
+        positions = torch.arange(items.shape[1], device=items.device)  # (n,)
+        events = F.embedding(items, self.embed_items()) * math.sqrt(self.dim)  # (B, n, D)
+        events = events + self.position_table(positions)
+        for block in self.blocks:
+            assert isinstance(block, _Block)
+            events = block.forward_padded(events)  # (B, n, D)
+        return F.layer_norm(events, (self.dim,)) if self.normalizes_output else events
+
     def embed_items(self, rows: Tensor | None = None) -> Tensor:
         """Return the item embeddings of these rows (n, D), or of all items, for a similarity."""
         return self.item_table.embed(rows)
@@ -150,6 +160,19 @@ class _Block(nn.Module):
         events = events + self._drop(attended)
         hidden = self._drop(F.relu(self.hidden(self.feed_forward_norm(events))))  # (E, D)
         return events + self._drop(self.output(hidden))
+
+    def forward_padded(self, events: Tensor) -> Tensor:
+        """Return the events (B, n, D) after this block."""
+        inputs = self.attention_input(self.attention_norm(events))  # (B, n, 3 * D)
+        by_head = inputs.view(*inputs.shape[:2], 3, self.num_heads, -1)  # (B, n, 3, H, d)
+        queries, keys, values = by_head.permute(2, 0, 3, 1, 4)  # (B, H, n, d) each
+        scores = queries @ keys.mT / math.sqrt(queries.shape[-1])  # (B, H, n, n)
+        positions = torch.arange(events.shape[1], device=events.device)  # (n,)
+        scores = scores.masked_fill(positions[:, None] < positions, -torch.inf)
+        attended = (F.softmax(scores, dim=-1) @ values).transpose(1, 2).flatten(2)  # (B, n, D)
+        events = events + self.attention_output(attended)
+        outputs: Tensor = self.output(F.relu(self.hidden(self.feed_forward_norm(events))))  # (B, n, D)
+        return events + outputs
 
     def _attend(self, events: Tensor, packing: Packing) -> Tensor:
         padded = packing.unpack(self.attention_input(events))  # (T, 3 * D)
