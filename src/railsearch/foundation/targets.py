@@ -4,16 +4,18 @@ import os
 import shutil
 from pathlib import Path
 
-from railsearch.foundation.errors import InvalidInputError, StorageError
+from railsearch.foundation.errors import StorageError
 
 
 def check_writable(target: Path) -> None:
     """Refuse a folder, which need not exist, that cannot be written: a file is in the way, or permission is missing."""
     place = _nearest(target)
     if not place.is_dir():
-        raise InvalidInputError(f"{target} cannot be a folder: {place} is a file; choose another path.")
+        raise StorageError(f"{target} cannot be written ({place} is a file); nothing was changed, choose another path.")
     if not os.access(place, os.W_OK | os.X_OK):
-        raise StorageError(f"{target} cannot be written: no permission to write in {place}; choose another path.")
+        raise StorageError(
+            f"{target} cannot be written (no permission in {place}); nothing was changed, choose another path."
+        )
 
 
 def check_space(target: Path, needed: int, *, work: str) -> None:

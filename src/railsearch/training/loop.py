@@ -189,6 +189,7 @@ class _Run:
 
     def _end_first_phase(self) -> None:
         """End the first phase now, and continue from the best weights."""
+        logger.info("the first phase ends after epoch %d; epoch %d was best", self.state.epoch, self.state.best_epoch)
         self.task.model.load_state_dict(self.best)
         if self.average is not None:
             self.average.reset()

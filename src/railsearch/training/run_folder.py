@@ -18,4 +18,6 @@ def check_run_folder(folder: Path) -> None:
     found = format_of(folder)
     if found is not None:
         noun = found.removeprefix("railsearch.").replace("_", " ")
-        raise InvalidInputError(f"{folder} is the folder of a railsearch {noun}; a run needs a folder of its own.")
+        raise InvalidInputError(
+            f"{folder} is a railsearch folder of another kind ({noun}); a run needs a folder of its own."
+        )
