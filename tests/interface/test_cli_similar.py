@@ -81,3 +81,10 @@ def test_wrong_requests(
     assert run_main("similar", folder / str(arguments[0]), *arguments[1:]) != 0
     found = " ".join(capsys.readouterr().err.split())
     assert message.replace("-k <=", "k <=") in found.replace("-k <=", "k <=")
+
+
+def test_a_recommender_refuses_shards(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    for command in (("similar", folder / "model", "m1"), ("recommend", folder / "model", "--history", "m1")):
+        assert run_main(*command, "--index", folder / "shards") != 0
+        message = " ".join(capsys.readouterr().err.split())
+        assert "is split into shards, but a recommender searches an index in one folder; open the index that" in message

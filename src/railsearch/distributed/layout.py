@@ -19,11 +19,12 @@ from railsearch.folders import FolderFormat
 from railsearch.foundation.errors import FingerprintError, IndexFolderError
 from railsearch.foundation.files import new_file
 from railsearch.foundation.safe_files import others_inside, read_inside
+from railsearch.index import source
 from railsearch.index.storage.manifest import FINGERPRINT, IDENTIFIER, Manifest
 from railsearch.index.storage.places import check_is_index, current_version, manifest_file
 from railsearch.index.storage.writer import storage_errors
 
-SHARDS_FILE = "shards.json"
+SHARDS_FILE = source.SHARDS_FILE
 SIMILARITY = "similarity"
 MOST_SHARDS = 10_000
 SHARD_NAME = re.compile(r"shard-([0-9]{5})")

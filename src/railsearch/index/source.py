@@ -5,8 +5,12 @@ from pathlib import Path
 from typing import Protocol
 
 from railsearch.foundation.errors import FingerprintError, InvalidInputError
+from railsearch.foundation.inputs import as_path
 from railsearch.index.engines import Engine
 from railsearch.index.index import Index
+
+SHARDS_FILE = "shards.json"
+"""The file that a split index has; `distributed.layout` writes it."""
 
 
 class SourcedIndex(Protocol):
@@ -42,6 +46,11 @@ class ModelSource:
 
     def open_index(self, path: str | Path, *, version: int | None, engine: Engine | None) -> Index:
         """Open an index folder, and refuse one whose items another model has encoded."""
+        if (as_path(path) / SHARDS_FILE).is_file():
+            raise InvalidInputError(
+                f"{path} is split into shards, but a {_noun(self.kind)} searches an index in one folder; open the "
+                f"index that was split, or serve the shards with `railsearch serve {path} --model MODEL`."
+            )
         index = Index.open(path, version=version, engine=engine)
         self.check(index)
         return index

@@ -84,7 +84,6 @@ def find_popular(
             "railsearch; train it again, or use railsearch.baselines.Popularity."
         )
     rows = torch.isin(ids, index.allowed_ids(allow)).nonzero().flatten()  # (M,)
-    rows = rows[ids[rows].argsort()]  # (M,) ties are ordered by id
     if len(rows) < k and not pad:
         raise NotEnoughItemsError(
             f"k is {k} but only {len(rows)} items of the model may be recommended; ask for a smaller k, or pass "

@@ -149,7 +149,13 @@ def test_memory_is_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
     rules = Rules.of(diversity=0.5, pool=20)
     whole = apply_rules(rules, ranking, num_queries=3, num_items=40, k=5)
     monkeypatch.setattr("railsearch.index.rules.applying.VECTOR_VALUES", 60)
-    assert torch.equal(apply_rules(rules, ranking, num_queries=3, num_items=40, k=5).ids, whole.ids)
+    monkeypatch.setattr("railsearch.index.rules.applying.POOL_VALUES", 25)
+    cut = apply_rules(rules, ranking, num_queries=3, num_items=40, k=5)
+    assert ranking.asked == [20, 20, 20, 20]
+    assert torch.equal(cut.ids, whole.ids)
+    assert cut.lookup is not None
+    assert cut.lookup(cut.ids.flatten()).equals(ranking.frame[cut.ids.flatten().numpy()])
+    assert not len(cut.lookup(cut.ids[0, :0]))
 
 
 def test_without_diversity_the_order_is_that_of_the_scores() -> None:

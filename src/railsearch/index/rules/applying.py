@@ -17,6 +17,10 @@ from railsearch.index.strategies import Adaptive, Average, BruteForce, Combined,
 if TYPE_CHECKING:
     from polars import DataFrame
 
+    Lookup = Callable[[Tensor], DataFrame]
+
+POOL_VALUES = 2**22
+"""Items of all pools that are searched for at one time; a single pool may have more."""
 VECTOR_VALUES = 2**22
 """Values of item components in memory at one time; a single pool may have more."""
 
@@ -58,11 +62,16 @@ def apply_rules(rules: Rules, ranking: Ranking, *, num_queries: int, num_items: 
     scores = torch.full((num_queries, k), -torch.inf)  # (B, K)
     ceiling = torch.full((num_queries,), -torch.inf)  # (B,)
     num_scored = torch.zeros(num_queries, dtype=torch.int64)  # (B,)
-    n = min(rules.first_pool(k), num_items)
-    waiting = torch.arange(num_queries)  # (A,)
-    found = ranking.best(waiting, n)
-    fetched = [found]
-    while True:
+    work = [(torch.arange(num_queries), min(rules.first_pool(k), num_items))]
+    lookups: list[tuple[Lookup | None, Tensor]] = []
+    has_keys, coverage = False, 1.0
+    while work:
+        waiting, n = work.pop()  # (A,)
+        size = max(1, POOL_VALUES // n)
+        if len(waiting) > size:
+            work += [(waiting[size:], n), (waiting[:size], n)]
+            continue
+        found = ranking.best(waiting, n)
         choices = _choose(rules, ranking, found, k)
         num_real = (found.ids != NO_ITEM).sum(dim=1).tolist()
         is_done = torch.tensor(
@@ -77,16 +86,13 @@ def apply_rules(rules: Rules, ranking: Ranking, *, num_queries: int, num_items: 
             ids[query, : len(own)] = found.ids[place].cpu()[own]
             scores[query, : len(own)] = found.scores[place].cpu()[own]
             ceiling[query], num_scored[query] = certain[place], found.num_scored[place]
-        waiting = waiting[~is_done]
-        if not len(waiting):
-            break
-        n = min(2 * n, num_items)
-        found = ranking.best(waiting, n)
-        fetched.append(found)
-    coverage = min(result.coverage for result in fetched)
-    return dataclasses.replace(
-        found, ids=ids, scores=scores, ceiling=ceiling, num_scored=num_scored, lookup=_lookup(fetched),
-        expected_recall=None, coverage=coverage,
+        lookups.append((found.lookup, torch.unique(ids[waiting[is_done]])))
+        has_keys, coverage = found.has_keys, min(coverage, found.coverage)
+        if not bool(is_done.all()):
+            work.append((waiting[~is_done], min(2 * n, num_items)))
+    return SearchResult(
+        ids=ids, scores=scores, ceiling=ceiling, num_scored=num_scored, lookup=_lookup(lookups), has_keys=has_keys,
+        coverage=coverage,
     )  # fmt: skip
 
 
@@ -150,21 +156,20 @@ def _categories(rules: Rules, found: SearchResult) -> Categories | None:
     return Categories.read(ids.tolist(), found.lookup(ids), rules.max_per)
 
 
-def _lookup(fetched: Sequence[SearchResult]) -> "Callable[[Tensor], DataFrame] | None":
-    """Return a lookup of the items of all results; that of a split index knows only those of its own result."""
-    lookups = [result.lookup for result in fetched]
-    if len(fetched) == 1 or lookups[0] is None:
-        return lookups[0]
-    known = [torch.unique(result.ids).cpu() for result in fetched]
+def _lookup(lookups: "Sequence[tuple[Lookup | None, Tensor]]") -> "Lookup | None":
+    """Return a lookup of the items of all searches; that of a split index knows only those of its own result."""
+    asked = [(ask, own) for ask, own in lookups if ask is not None]
+    if len(asked) < 2:
+        return asked[0][0] if asked else None
 
     def lookup(ids: Tensor) -> "DataFrame":
         import polars as pl  # noqa: PLC0415  (importing railsearch stays cheap)
 
         given = ids.cpu()
-        owners = torch.stack([torch.isin(given, own) for own in known]).int().argmax(dim=0)  # (n,) the first that knows
-        places = [(owners == number).nonzero().flatten() for number in range(len(known))]
-        parts = zip(lookups, places, strict=True)
-        frames = [ask(given[own]) for ask, own in parts if ask is not None and (len(own) or not len(given))]
+        owners = torch.stack([torch.isin(given, own) for _, own in asked]).int().argmax(dim=0)  # (n,) the first one
+        places = [(owners == number).nonzero().flatten() for number in range(len(asked))]
+        parts = zip(asked, places, strict=True)
+        frames = [ask(given[own]) for (ask, _), own in parts if len(own) or not len(given)]
         return pl.concat(frames)[torch.cat(places).argsort().numpy()]
 
     return lookup
