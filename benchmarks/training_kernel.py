@@ -1,11 +1,14 @@
 """CPU time of training a mixture on one thread: the fused function of torch against C++, and complete steps.
 
-python benchmarks/training_kernel.py                     both tables
-python benchmarks/training_kernel.py --repeats 3 --no-steps
+python benchmarks/training_kernel.py                     all tables
+python benchmarks/training_kernel.py --repeats 3 --only mixture
+python benchmarks/training_kernel.py --only softmax      the loss of a cosine over shared negatives
 
 The first table is forward and backward of the mixture for 770 queries x 512 items, in the blocks of training. The
 second is a complete step (SASRec, loss, gradient, AdamW) of 128 histories with about 770 positions and 512 shared
-negatives, as on Amazon Beauty: 12,101 items, dim 50. All ways take turns, so that noise affects all equally.
+negatives, as on Amazon Beauty: 12,101 items, dim 50. The third is the loss of a cosine and its gradient for about 128
+histories of MovieLens-1M (13,700 positions, 3,883 items, dim 50) over shared negatives, and over 128 for each example,
+which both compute with torch. All ways take turns, so that noise affects all equally.
 """
 
 import argparse
@@ -27,12 +30,16 @@ from railsearch.kernels.native import native_mixture
 from railsearch.models import SequentialModel
 from railsearch.similarity import DotProduct, MixtureOfLogits, Similarity
 from railsearch.similarity.parts import by_pair
-from railsearch.training import TrainingConfig
+from railsearch.training import Negatives, TrainingConfig
+from railsearch.training.losses import backward_sampled_softmax
+from railsearch.training.negatives import draw_contrast
 from railsearch.training.task import Batch
 from railsearch.training.tasks.histories import NextItemTask
 
 Name = TypeVar("Name")
 
+TABLES = ("mixture", "steps", "softmax")
+NUM_POSITIONS, NUM_MOVIES = 13_700, 3_883
 SHAPES = ((4, 2, 32), (4, 4, 64), (8, 4, 128))
 """Query components, item components, hidden size of the gate."""
 NUM_QUERIES, NUM_NEGATIVES, DIM = 770, 512, 50
@@ -42,14 +49,17 @@ NUM_ITEMS, NUM_HISTORIES, MEAN_LENGTH = 12_101, 128, 6
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--repeats", type=int, default=7)
-    parser.add_argument("--no-steps", action="store_true", help="omit the complete steps")
+    parser.add_argument("--only", choices=TABLES, nargs="+", default=TABLES, help="tables to print; all by default")
     options = parser.parse_args()
     torch.set_num_threads(1)
     print(f"{describe_machine()}; one thread, CPU time, median of {options.repeats}")
     with watch_others() as other_cores:
-        compare_mixtures(options.repeats)
-        if not options.no_steps:
+        if "mixture" in options.only:
+            compare_mixtures(options.repeats)
+        if "steps" in options.only:
             compare_steps(options.repeats)
+        if "softmax" in options.only:
+            compare_softmax(options.repeats)
     print(f"other work kept {other_cores() or 0:.1f} cores busy")
 
 
@@ -113,6 +123,44 @@ def compare_steps(repeats: int) -> None:
             for kernel in KernelName
         ]
         print(f"{name:<18} {'  '.join(cells)}")
+
+
+def compare_softmax(repeats: int) -> None:
+    """Print a row for each number of shared negatives, and one for negatives of each example."""
+    print(
+        f"\n{'negatives':<18} {'torch':>9} {'C++':>9} {'ratio':>6}   loss of a cosine and its gradient, 13,700 examples"
+    )
+    cases: dict[str, tuple[Negatives, int]] = {
+        f"uniform {count:,}": (Negatives.UNIFORM, count) for count in (128, 512, 2048, 4096)
+    }
+    cases["all 3,883"] = (Negatives.ALL, 1)
+    cases["per_example 128"] = (Negatives.PER_EXAMPLE, 128)
+    for name, (kind, count) in cases.items():
+        seconds = time_in_turns({kernel: softmax_step(kind, count, kernel) for kernel in KernelName}, repeats)
+        torch_ms, native_ms = (1000 * seconds[kernel] for kernel in (KernelName.TORCH, KernelName.NATIVE))
+        print(f"{name:<18} {torch_ms:>6.0f} ms {native_ms:>6.0f} ms {torch_ms / native_ms:>5.1f}x", flush=True)
+
+
+def softmax_step(kind: Negatives, count: int, kernel: KernelName) -> Callable[[], None]:
+    """Return a function that computes the loss of a batch and adds its gradient to queries and items."""
+    generator = Generator().manual_seed(0)
+    queries, items = (torch.randn(rows, DIM, generator=generator) for rows in (NUM_POSITIONS, NUM_MOVIES))
+    queries.requires_grad_()
+    items.requires_grad_()
+    similarity = DotProduct(dim=DIM, cosine=True, temperature=0.05)
+    positives = torch.randint(NUM_MOVIES, (NUM_POSITIONS,), generator=generator)
+    contrast = draw_contrast(
+        kind, positives, None, pool=positives, num_items=NUM_MOVIES, num_negatives=count, generator=generator
+    )
+
+    def step() -> None:
+        with use_kernel(kernel):
+            rows, own = contrast.distinct_items()
+            backward_sampled_softmax(
+                similarity, similarity.query_parts(queries), similarity.item_parts(items[rows]), own, balance_weight=0.0
+            )
+
+    return step
 
 
 def training_step(similarity: Similarity, kernel: KernelName) -> Callable[[], None]:
