@@ -6,14 +6,16 @@ import torch
 from torch import Tensor
 
 from railsearch.evaluation.intervals import bootstrap_difference, bootstrap_intervals
+from railsearch.foundation.metrics import values_per_query
 
 METRICS = ("HR@1", "HR@10", "MRR")
 
 
 def values_of(ranks: Sequence[int], metric: str) -> Tensor:
     """Return the metric (Q,) of each query from the rank of its best-placed right item."""
-    given = torch.tensor(ranks, dtype=torch.float64)  # (Q,)
-    return given.reciprocal() if metric == "MRR" else (given <= int(metric.removeprefix("HR@"))).double()
+    given = torch.tensor(ranks)  # (Q,)
+    cutoff = metric.rpartition("@")[2]
+    return values_per_query(given, [int(cutoff)] if cutoff.isdecimal() else [])[metric].double()
 
 
 def figure(values: Tensor) -> str:
