@@ -14,6 +14,7 @@ from railsearch.similarity import DotProduct, ItemParts, MixtureOfLogits, QueryP
 from railsearch.similarity.fingerprints import is_unnamed, remembered_fingerprint
 from railsearch.similarity.gate import Gate
 from railsearch.similarity.projection import GatedLinearUnit, Residual
+from railsearch.similarity.temperature import Temperature
 from railsearch.similarity.user_table import NO_USER, UserTable
 
 Projected: TypeAlias = MixtureOfLogits | DotProduct
@@ -21,7 +22,7 @@ Projected: TypeAlias = MixtureOfLogits | DotProduct
 NONE, SILU, SWIGLU, GEGLU, RESIDUAL = range(5)
 """Activations, as layers.h numbers them."""
 PLAIN_MODULES = {
-    MixtureOfLogits, DotProduct, Gate, GatedLinearUnit, Residual, UserTable,
+    MixtureOfLogits, DotProduct, Gate, GatedLinearUnit, Residual, Temperature, UserTable,
     nn.Dropout, nn.Embedding, nn.GELU, nn.Linear, nn.Sequential, nn.SiLU,
 }  # fmt: skip
 
