@@ -69,7 +69,7 @@ def test_rows_are_kept_and_tables_grow(first: Recommender, second: Recommender) 
 
 
 def test_an_update_has_its_own_settings_and_a_protocol(first: Recommender, second: Recommender) -> None:
-    assert second.recipe.training == first.recipe.training.model_copy(update={"epochs": 3, "learning_rate": 5e-4})
+    assert second.recipe.training == first.recipe.training.model_copy(update={"epochs": 5, "learning_rate": 5e-4, "patience": 2})
     assert second.recipe.encoder == first.recipe.encoder
     assert second.card.counts["train_events"] == 8  # 2 of 5 events are held out, and a first event has no history
     assert "trained on the 8 events after 2033-05-18T03:33:19Z" in second.card.protocol
@@ -192,7 +192,7 @@ def test_users_who_share_rows_keep_them() -> None:
 
 def test_epochs_as_a_cosine_are_over() -> None:
     recipe = update_recipe(Recipe(training=TrainingConfig(epochs=9, patience=2, schedule="cosine", warmup_share=0.1)))
-    assert (recipe.training.epochs, recipe.training.patience, recipe.training.schedule) == (3, None, "constant")
+    assert (recipe.training.epochs, recipe.training.patience, recipe.training.schedule) == (5, 2, "constant")
 
 
 def test_prepared_data_of_a_longer_log_and_the_command_line(tmp_path: Path) -> None:

@@ -18,11 +18,11 @@ if TYPE_CHECKING:
     from polars import DataFrame, Series
 
 UPDATE_SETTINGS: dict[str, object] = {
-    "epochs": 3,
+    "epochs": 5,
     "learning_rate": 5e-4,
     "schedule": "constant",
     "warmup_share": 0.0,
-    "patience": None,
+    "patience": 2,
 }
 """Settings of training that an update has by default, in place of those of the model's recipe."""
 
@@ -45,7 +45,7 @@ def update_recipe(recipe: Recipe) -> Recipe:
 
     >>> recipe = update_recipe(Recipe(training={"epochs": 100, "num_negatives": 64}))
     >>> recipe.training.epochs, recipe.training.learning_rate, recipe.training.num_negatives
-    (3, 0.0005, 64)
+    (5, 0.0005, 64)
     """
     training = recipe.training.model_dump(exclude={"cosine_epochs"}) | UPDATE_SETTINGS
     return Recipe(**{**recipe.model_dump(), "training": training})
