@@ -66,6 +66,8 @@ def test_items_are_matched_by_id_and_new_ones_are_learned(events: Interactions, 
     ours, theirs = (each.model.encoder.embed_items() for each in (start, cosine))
     assert start.items["item"].to_list() == list(range(45))  # items that the data does not mention stay
     assert torch.equal(ours[:40], theirs)
+    rarest = cosine.item_counts.argsort(stable=True)[:4]
+    assert (ours[40:] - theirs[rarest].mean(dim=0)).abs().max() < 0.1  # new items start around those with few events
 
 
 def test_the_same_similarity_is_continued_with_its_weights(events: Interactions, cosine: Recommender) -> None:

@@ -84,7 +84,7 @@ def plan_run(recipe: Recipe, split: Split, *, start: TrainedModel | None, folder
     if features is not None:
         about["features"] = f"checksum {xxhash.xxh3_64_hexdigest(features.numpy().tobytes())}"
     if start is not None:
-        copy_weights(model, start.model)
+        copy_weights(model, start.model, item_counts=start.item_counts)
         about["start"] = start.fingerprint
     config, plain = _resolve_cosine_epochs(recipe, model, folder, has_start=start is not None)
     factors = _rate_factors(recipe, model)

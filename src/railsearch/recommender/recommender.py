@@ -334,7 +334,7 @@ class Recommender:
         )  # fmt: skip
 
     def _trained(self) -> TrainedModel:
-        return TrainedModel(self.model, self.recipe, self.items, self.user_ids, self.fingerprint)
+        return TrainedModel(self.model, self.recipe, self.items, self.user_ids, self.fingerprint, self.item_counts)
 
     def _search(
         self, requests: Requests, k: int, strategy: Strategy | None, *, exclude: Exclude, allow: Allow, pad: bool

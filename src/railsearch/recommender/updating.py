@@ -36,6 +36,7 @@ class TrainedModel:
     items: "DataFrame"
     user_ids: "Series | None"
     fingerprint: str
+    item_counts: Tensor | None = None  # (N,) training events of each item
 
 
 def update_recipe(recipe: Recipe) -> Recipe:
