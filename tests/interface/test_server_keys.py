@@ -18,6 +18,7 @@ QUERIES = make_queries(1)
 BODIES = {
     "search": {"embeddings": QUERIES, "k": 1},
     "explain": {"embeddings": QUERIES, "item_ids": [1]},
+    "similar": {"item_ids": [7], "k": 1},
     "remove": {"ids": [10_000], "missing_ok": True},
     "tune": {"embeddings": QUERIES},
     "items": {"ids": [1], "embeddings": [[1.0]]},

@@ -15,7 +15,7 @@ from railsearch.testing import check_similarity_contract
 from tests.support.own_similarity import Halves
 from tests.support.similarities import KINDS, make_similarity
 
-PAGE = Path(__file__).parents[3] / "docs" / "own-similarity.md"
+PAGE = Path(__file__).parents[3] / "docs" / "how-to" / "own-similarity.md"
 
 
 @pytest.mark.parametrize("kind", KINDS)
