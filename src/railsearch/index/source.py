@@ -49,7 +49,7 @@ class ModelSource:
         if (as_path(path) / SHARDS_FILE).is_file():
             raise InvalidInputError(
                 f"{path} is split into shards, but a {_noun(self.kind)} searches an index in one folder; open the "
-                f"index that was split, or serve the shards with `railsearch serve {path} --model MODEL`."
+                "index that was split, or serve the shards together with the model."
             )
         index = Index.open(path, version=version, engine=engine)
         self.check(index)
