@@ -26,7 +26,7 @@ def test_every_recipe_has_a_name_and_a_sentence_and_can_be_read() -> None:
     ("name", "advice"),
     [
         ("ml-1m/hstu-moll", "did you mean ml-1m/hstu-mol"),
-        ("hstu-mol", r"did you mean amazon/hstu-mol or books/hstu-mol or cpu/hstu-mol or ml-1m/hstu-mol or ml-20m/hstu-mol\?"),
+        ("hstu-mol", r"did you mean amazon/hstu-mol or books/hstu-mol or .* or ml-20m/hstu-mol\?"),
         ("recipes/ml-1m/hstu.toml", "did you mean ml-1m/hstu "),
         ("zzz", r"choose from: .*books/hstu, .*, ml-20m/sasrec-mol\.$"),
         ("../recipes/ml-1m/hstu", "did you mean ml-1m/hstu "),
