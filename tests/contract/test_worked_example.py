@@ -61,5 +61,7 @@ def test_allow_forms(worked_example: Index) -> None:
         worked_example.search(query, 1, allow=[0.5])
     with pytest.raises(NotEnoughItemsError, match="k is 2 but allow leaves only 1 of 5 items"):
         worked_example.search(query, 2, allow=[3])
+    with pytest.raises(NotEnoughItemsError, match="k is 2 but allow leaves only 1 of 5 items"):
+        worked_example.search(query, 2, allow=[3], exclude=[[1]])  # allow alone leaves too few
     with pytest.raises(NotEnoughItemsError, match="exclude leaves query 0 only 1 of 5 items"):
         worked_example.search(query, 2, allow=[3, 4], exclude=[[4]])

@@ -133,6 +133,8 @@ def test_rules_follow_allow_and_removed_items(recommender: Recommender, tmp_path
     assert gone not in model.similar_items(["m1"], 30)["similar"].to_list()
     with pytest.raises(InvalidInputError, match=f"item '{gone}' is not among the 39 items of the index"):
         model.similar_items(gone)
+    with pytest.raises(InvalidInputError, match="exclude is a mapping; give a list of items"):
+        model.similar_items("m1", 3, exclude={"m1": ["m2"]})
 
 
 def test_a_tuned_strategy_is_used(recommender: Recommender, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

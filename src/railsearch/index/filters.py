@@ -36,12 +36,12 @@ def make_filter(
     lists = [] if exclude is None else _id_lists(exclude, corpus, count=num_queries)
     rows = [corpus.rows_of(ids).cpu() for ids in lists]
     if not pad:
+        if num_allowed < k:
+            raise _too_few(k, f"allow leaves only {num_allowed} of {len(corpus.ids)} items")
         for query, own_rows in enumerate(rows):
             num_left = num_allowed - int(is_allowed[own_rows].sum())
             if num_left < k:
                 raise _too_few(k, f"exclude leaves query {query} only {num_left} of {len(corpus.ids)} items")
-        if num_allowed < k:
-            raise _too_few(k, f"allow leaves only {num_allowed} of {len(corpus.ids)} items")
     is_filtered = allow is not None or corpus.is_live is not None
     return RowFilter.from_lists(rows, device=corpus.like.device, is_allowed=is_allowed if is_filtered else None)
 

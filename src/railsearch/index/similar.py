@@ -43,9 +43,9 @@ def similar_items(
     """Find the k most similar items of each item; see `Index.similar_items`."""
     k = check_count(k, name="k")
     corpus = contents.corpus  # a commit during this search does not change what it sees
-    own = as_present(corpus.find(as_list(ids)), ids, len(corpus.ids))  # (B,)
+    own = as_present(_as_flat(corpus.find(as_list(ids)), "ids"), ids, len(corpus.ids))  # (B,)
     check_others(k, len(corpus.ids))
-    others = None if exclude is None else to_integers(exclude, corpus.segments, name="exclude")
+    others = None if exclude is None else _as_flat(to_integers(exclude, corpus.segments, name="exclude"), "exclude")
     row_filter = filter_of(corpus, excluded_from(own, others), allow)
     found = find_similar(corpus, vectors_of(corpus, own), k, row_filter)
     if not pad:
@@ -156,6 +156,12 @@ def excluded_from(own: Tensor, others: Tensor | None) -> list[Tensor]:
 def as_cosines(scores: Tensor) -> Tensor:
     """Return scores without the rounding that leaves the range of a cosine; minus infinity stays."""
     return torch.where(scores == -torch.inf, scores, scores.clamp(-1, 1)).to(torch.float32)
+
+
+def _as_flat(integers: Tensor, name: str) -> Tensor:
+    if integers.ndim != 1:
+        raise InvalidInputError(f"{name} has shape {tuple(integers.shape)}; give a flat list of ids.")
+    return integers
 
 
 def _scan(corpus: Corpus, vectors: Tensor, k: int, row_filter: RowFilter) -> Iterator[Nearest]:

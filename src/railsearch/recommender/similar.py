@@ -1,6 +1,6 @@
 """Items by the names that users know: their ids in an index, and a table of similar ones."""
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -47,6 +47,8 @@ def find_similar(
     if bool(is_missing.any()):
         missing = names[int(is_missing.nonzero()[0])]
         raise InvalidInputError(f"item {missing!r} is not among the {len(index)} items of the index.")
+    if isinstance(exclude, Mapping):
+        raise InvalidInputError("exclude is a mapping; give a list of items that are never returned.")
     others = None if exclude is None else find_items(index, items, as_series(exclude, "exclude"))  # (n,)
     found = index.similar_items(own, k, exclude=others, allow=allow, pad=pad)
     table = to_table(found, names, items["item"], index_ids(items))

@@ -244,6 +244,12 @@ def test_wrong_rules_are_refused(arguments: dict[str, object], message: str) -> 
         Rules.of(**arguments).check(5, schema)  # type: ignore[arg-type]
 
 
+def test_numbers_of_numpy_are_numbers() -> None:
+    rules = Rules.of({"genre": np.int64(2)}, diversity=np.float32(0.5), pool=np.int64(7))  # type: ignore[dict-item, arg-type]
+    assert rules.diversity == 0.5
+    assert rules.first_pool(3) == 7
+
+
 def test_wrong_separators_are_refused() -> None:
     with pytest.raises(InvalidInputError, match="separator is ''; give a text"):
         MaxPer(2, separator="")

@@ -115,6 +115,10 @@ def test_wrong_requests_are_refused() -> None:
     assert index.similar_items([1], 5, allow=[1, 2, 3], pad=True).ids[0, 2:].tolist() == [-1, -1, -1]
     with pytest.raises(InvalidInputError, match="integers"):
         index.similar_items("one")
+    with pytest.raises(InvalidInputError, match=r"ids has shape \(1, 2\); give a flat list of ids"):
+        index.similar_items([[1, 2]])
+    with pytest.raises(InvalidInputError, match=r"exclude has shape \(1, 2\); give a flat list of ids"):
+        index.similar_items(1, 3, exclude=[[1, 2]])
 
 
 def test_of_a_mixture_rank_items_that_score_alike() -> None:

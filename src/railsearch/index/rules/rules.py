@@ -4,12 +4,15 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+import numpy as np
+
 from railsearch.foundation.errors import InvalidInputError
 from railsearch.foundation.inputs import check_count
 
 if TYPE_CHECKING:
     from polars import DataType, Schema
 
+NUMBERS = (int, float, np.integer, np.floating)
 SMALLEST_POOL = 100
 POOL_PER_ITEM = 4
 """Without a pool, an answer of k items is chosen among 4 k items, and at least 100."""
@@ -59,7 +62,7 @@ class Rules:
         if max_per is not None and not isinstance(max_per, Mapping):
             raise InvalidInputError(f"max_per is {max_per!r:.80}; give a mapping such as {{'genre': 2}}.")
         given: object = diversity
-        if isinstance(given, bool) or not isinstance(given, (int, float)) or not 0 <= given <= 1:
+        if isinstance(given, bool) or not isinstance(given, NUMBERS) or not 0 <= given <= 1:
             raise InvalidInputError(f"diversity is {diversity!r:.80}; give a number from 0 to 1.")
         limits: list[tuple[str, MaxPer]] = []
         for column, limit in (max_per or {}).items():
