@@ -11,6 +11,7 @@ from railsearch import DotProduct, MixtureOfLogits, fit_similarity
 from railsearch.data import Split, leave_last_out
 from railsearch.models import SequentialModel
 from railsearch.recommender.recipe import build_encoder, build_similarity
+from railsearch.similarity import load_balance_loss
 from railsearch.training import TrainingConfig
 from railsearch.training.hard import MOST_QUERIES, find_hard_items
 from railsearch.training.loop import train
@@ -139,6 +140,39 @@ def test_examples_can_share_rows_of_excluded() -> None:
         )
     ]  # fmt: skip
     assert found[0] == found[1]
+
+
+@pytest.mark.parametrize("has_offsets", [False, True], ids=["", "offsets"])
+def test_negatives_drawn_twice_count_twice_in_a_mixture(has_offsets: bool) -> None:
+    generator = torch.Generator().manual_seed(0)
+    similarity = MixtureOfLogits(
+        query_dim=4, item_dim=4, num_query_components=2, num_item_components=2, component_dim=3, projection_dim=8,
+        gate_dim=8, temperature=0.5, gate_dropout=0.0, item_dropout=0.0, learns_temperature=True, seed=0,
+    ).double()  # fmt: skip
+    queries, items = (torch.randn(count, 4, generator=generator, dtype=torch.float64) for count in (6, 9))
+    positives, drawn = torch.tensor([0, 1, 2, 3, 4, 5]), torch.tensor([7, 1, 7, 3, 8, 7, 1])
+    rows, by_item = torch.tensor([0, 0, 1, 1, 1, 0]), torch.randn(9, generator=generator, dtype=torch.float64)
+    excluded = (torch.rand(2, 9, generator=generator) < 0.3)[:, drawn]  # (2, n)
+    offsets = by_item[drawn] if has_offsets else torch.zeros(7, dtype=torch.float64)  # (n,)
+    found = backward_sampled_softmax(
+        similarity, similarity.query_parts(queries), similarity.item_parts(items),
+        Contrast(positives, drawn[None], (6,), excluded, rows, offsets[None] if has_offsets else None),
+        balance_weight=0.1,
+    )  # fmt: skip
+    gradients = [weight.grad.clone() for weight in similarity.parameters()]
+    similarity.zero_grad()
+
+    compared = similarity.compare(similarity.query_parts(queries), similarity.item_parts(items))
+    own = torch.arange(6), positives
+    balance = load_balance_loss(compared.gate_weights[own][:, None])
+    is_out = (drawn == positives[:, None]) | excluded[rows]  # (6, n)
+    negative = (compared.scores[:, drawn] + offsets).masked_fill(is_out, -torch.inf)  # (6, n)
+    right = compared.scores[own][:, None]  # (6, 1)
+    softmax = (torch.cat([right, negative], dim=1).logsumexp(dim=1) - right[:, 0]).mean()
+    (softmax + 0.1 * balance).backward()
+    assert (found.softmax, found.balance) == (pytest.approx(softmax.item()), pytest.approx(balance.item()))
+    for weight, gradient in zip(similarity.parameters(), gradients, strict=True):
+        torch.testing.assert_close(gradient, weight.grad)
 
 
 @pytest.mark.parametrize("kind", NEW_KINDS)

@@ -109,6 +109,12 @@ def test_a_start_that_does_not_fit_is_refused(events: Interactions, cosine: Reco
     other = Recommender.fit(events, small_recipe(similarity="cosine", seed=1))
     with pytest.raises(InvalidInputError, match="holds a run with start"):
         Recommender.fit(events, continuing(epochs=1), start=other, folder=run)
+    with pytest.raises(InvalidInputError, match=r"holds a run with start = '.*' but None was asked for"):
+        Recommender.fit(events, continuing(epochs=1, cosine_epochs=0), folder=run)
+    fresh = tmp_path / "fresh"  # a run without a start is not taken for one with it
+    Recommender.fit(events, continuing(epochs=1, cosine_epochs=0), folder=fresh)
+    with pytest.raises(InvalidInputError, match=r"holds a run with start = None but '.*' was asked for"):
+        Recommender.fit(events, continuing(epochs=1, cosine_epochs=0), start=cosine, folder=fresh)
 
 
 def test_on_the_command_line(events: Interactions, cosine: Recommender, tmp_path: Path) -> None:

@@ -85,7 +85,7 @@ def plan_run(recipe: Recipe, split: Split, *, start: TrainedModel | None, folder
         about["features"] = f"checksum {xxhash.xxh3_64_hexdigest(features.numpy().tobytes())}"
     if start is not None:
         copy_weights(model, start.model, item_counts=start.item_counts)
-        about["start"] = start.fingerprint
+    about["start"] = None if start is None else start.fingerprint  # a run without a start is not resumed with one
     config, plain = _resolve_cosine_epochs(recipe, model, folder, has_start=start is not None)
     factors = _rate_factors(recipe, model)
     fixed = frozenset(name for name in factors if not name.startswith(TEMPERATURE))

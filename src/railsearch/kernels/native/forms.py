@@ -33,18 +33,18 @@ def has_plain_gate(similarity: MixtureOfLogits) -> bool:
 
 
 class FormCache:
-    """The form of one similarity, built again if its weights have changed."""
+    """The form of one similarity, built again if its temperature or its weights have changed."""
 
     def __init__(self) -> None:
         self._form: library.Form | None = None
-        self._key: tuple[tuple[int, int], ...] | None = None
+        self._key: tuple[float, tuple[tuple[int, int], ...]] | None = None
 
     def form_of(self, similarity: Similarity) -> "library.Form":
         """Return the form of the similarity as it is now."""
         weights = _weights(similarity) if isinstance(similarity, MixtureOfLogits) else None
         if weights is not None and any(each.is_inference() for each in weights):
             return _build(similarity, weights)  # such a tensor does not count its changes
-        key = tuple((each.data_ptr(), each._version) for each in weights or ())
+        key = similarity.temperature, tuple((each.data_ptr(), each._version) for each in weights or ())
         if self._form is None or self._key != key:
             self._form, self._key = _build(similarity, weights), key
         return self._form

@@ -1,5 +1,6 @@
 """The native kernel: errors before any pointer is passed, what it leaves to torch, and how it is chosen."""
 
+import math
 from pathlib import Path
 
 import numpy as np
@@ -117,6 +118,20 @@ def test_changed_weights_are_seen() -> None:
     after = kernel.score(queries, items, 0, 5)
     assert not torch.equal(before, after)
     torch.testing.assert_close(after, TorchKernel(mixture).score(queries, items, 0, 5), rtol=1e-5, atol=1e-4)
+
+
+@pytest.mark.parametrize("is_learned", [True, False], ids=["learned", "set"])
+def test_a_changed_temperature_is_seen(is_learned: bool) -> None:
+    cosine = DotProduct(dim=4, cosine=True, temperature=0.5, learns_temperature=is_learned).eval()
+    queries, items = (cosine.query_parts(torch.randn(2, 4)), cosine.item_parts(torch.randn(5, 4)))
+    kernel = NativeKernel(cosine)
+    before = kernel.score(queries, items, 0, 5)
+    if is_learned:
+        with torch.no_grad():
+            cosine.own_temperature.change.fill_(math.log(2.0))
+    else:
+        cosine.temperature = 1.0
+    torch.testing.assert_close(kernel.score(queries, items, 0, 5), before / 2)
 
 
 def test_tensors_that_it_does_not_read_are_left_to_torch() -> None:
