@@ -237,8 +237,8 @@ class SearchQueue:
         allow = list(question.allow) if isinstance(question.allow, tuple) else question.allow
         searching = time.monotonic()
         if question.rules:
-            ruled = RuledSearch(index, parts, strategy, exclude, allow, self._limits, question.partial)
-            result = ruled.answer(question)
+            ruled = RuledSearch(index, parts, strategy, exclude, allow, self._limits, question)
+            result = ruled.answer()
         else:
             result = index.search(
                 parts, question.k, strategy, exclude, allow, pad=question.pad, partial=question.partial

@@ -31,6 +31,8 @@ class Limits:
     """Ids in the exclude list of one query."""
     max_pool: int = 10_000
     """Best items that rules choose from, for each query."""
+    max_compared: int = 10_000_000
+    """Items that diversity compares in a search: the number of queries times k times the pool."""
     max_allowed: int = 100_000
     """Ids in an allow list."""
     max_text_length: int = 20_000

@@ -49,7 +49,7 @@ class RuledSearch:
     exclude: list[object] | None
     allow: Allow
     limits: Limits
-    partial: str
+    question: Question
 
     @property
     def vector_dim(self) -> int:
@@ -64,13 +64,18 @@ class RuledSearch:
     def best(self, queries: Tensor, n: int) -> SearchResult:
         """Return the n best items of some queries (A,)."""
         self.limits.check("max_pool", n, "the pool that the rules need")
+        if self.question.rules.diversity:
+            self.limits.check("max_compared", len(queries) * self.question.k * n, "queries times k times pool")
         exclude = None if self.exclude is None else [self.exclude[query] for query in queries.tolist()]
         strategy = widened(self.strategy, n, self.index.engine)
-        return self.index.search(self.parts[queries], n, strategy, exclude, self.allow, pad=True, partial=self.partial)
+        return self.index.search(
+            self.parts[queries], n, strategy, exclude, self.allow, pad=True, partial=self.question.partial
+        )
 
-    def answer(self, question: Question) -> SearchResult:
+    def answer(self) -> SearchResult:
         """Return the answers of all queries by the rules; refuse fewer than k items, unless padding is asked for."""
-        k, num_queries = question.k, len(self.parts)
+        question, num_queries = self.question, len(self.parts)
+        k = question.k
         question.rules.check(k, self.index.metadata_schema())
         check_enough(k, len(self.index))
         found = apply_rules(question.rules, self, num_queries=num_queries, num_items=len(self.index), k=k)

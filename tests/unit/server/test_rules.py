@@ -32,7 +32,7 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
 @pytest.fixture(scope="module")
 def service(folder: Path) -> Iterator[Service]:
     paths = [folder / name for name in ("movies.index", "strings.index", "split", "split-strings")]
-    service = Service(paths, settings=ServerSettings(limits=Limits(max_pool=150)))
+    service = Service(paths, settings=ServerSettings(limits=Limits(max_pool=150, max_compared=20_000)))
     service.open()
     yield service
     service.close()
@@ -123,6 +123,7 @@ def test_similar_items(service: Service, folder: Path, name: str) -> None:
         (lambda client: client.search("movies", QUERIES, diversity=0.5, pool=5), "pool is 5 but k is 10"),
         (lambda client: client.search("movies", QUERIES, pool=50), "no rule to apply"),
         (lambda client: client.search("movies", QUERIES, diversity=0.5, pool=151), "max_pool"),
+        (lambda client: client.search("movies", QUERIES[:2], k=100, diversity=0.5, pool=150), r"30000 .*max_compared"),
         (lambda client: client.search("movies", QUERIES, max_per={"year": MaxPer(1, separator="|")}), "not text"),
         (lambda client: client.search("movies", QUERIES, k=80, max_per={"year": 1}), "the rules leave query 0 only 70"),
     ],
