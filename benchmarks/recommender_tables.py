@@ -7,7 +7,7 @@ python benchmarks/recommender_tables.py report ml-1m --runs runs/tables/ml-1m
 
 `railsearch data prepare` writes the data folders. A row with a mixture continues the cosine of the same encoder and
 seed, with the weights of the epoch that validation picked (`railsearch train --from`), at a lower rate. The row
-"longer" continues the cosine in the same way, so that the mixture is compared with equal training. Runs that are
+"longer" continues the cosine in the same way, as a control of the mixture. Runs that are
 finished are skipped, and interrupted ones resume: run the same command again. With --paper, no item is held out for
 validation, and the test item itself picks the epoch, as in the paper's tables. Intervals are 95 %, by a bootstrap over
 users and seeds; those of differences are paired.
