@@ -6,7 +6,6 @@ import os
 import signal
 import subprocess
 import sys
-import time
 import traceback
 from collections.abc import Callable
 from dataclasses import dataclass, replace
@@ -21,6 +20,7 @@ from railsearch.data import make_world
 from railsearch.engines import Milvus, Postgres, sync_engine
 from railsearch.errors import EngineError
 from railsearch.index.engines.collection import LARGEST_ID
+from railsearch.index.syncing import ITEMS_PER_RANGE
 from railsearch.testing import check_engine
 from railsearch.testing.collections import drop_collection
 from tests.support.commands import run_main
@@ -158,6 +158,23 @@ def test_a_collection_follows_its_index(place: Place, folder: Path, generator: t
     drop_collection(engine)
 
 
+KILLED_AFTER_THE_FIRST_RANGE = """
+import os, signal
+from railsearch.cli import main
+from railsearch.index import syncing
+
+update_range = syncing._Writer.update_range
+
+def update_or_die(writer, corpus, first, last):
+    if first:
+        os.kill(os.getpid(), signal.SIGKILL)
+    update_range(writer, corpus, first, last)
+
+syncing._Writer.update_range = update_or_die
+main()
+"""
+
+
 def test_a_sync_that_was_killed_goes_on(place: Place, tmp_path: Path, generator: torch.Generator) -> None:
     similarity = MixtureOfLogits(
         query_dim=8, item_dim=8, num_query_components=2, num_item_components=4, component_dim=16, gate_dim=4, seed=0
@@ -165,23 +182,15 @@ def test_a_sync_that_was_killed_goes_on(place: Place, tmp_path: Path, generator:
     path, num_items = tmp_path / "large.index", 20_000
     index = Index.build(similarity, torch.randn(num_items, 8, generator=generator), path=path)
     engine = place.make("killed")
-    command = [sys.executable, "-m", "railsearch", "engine", "sync", str(path), "--engine"]
-    process = subprocess.Popen([*command, place.engine_text.format("killed")], start_new_session=True)
+    command = [sys.executable, "-c", KILLED_AFTER_THE_FIRST_RANGE, "engine", "sync", str(path), "--engine"]
+    killed = subprocess.run([*command, place.engine_text.format("killed")], check=False, capture_output=True, text=True)
+    assert killed.returncode == -signal.SIGKILL, killed.stderr
     collection = engine.connect()
-    while process.poll() is None:
-        if collection.describe() is not None:
-            try:
-                if len(collection.stored(0, 9000)[0]):
-                    break
-            except EngineError:  # it is not loaded yet
-                pass
-        time.sleep(0.02)
-    process.send_signal(signal.SIGKILL)
-    process.wait()
+    collection.load()
     with pytest.raises(EngineError, match="has not finished"):
         Index.open(path, engine=engine)
     report = sync_engine(index, engine)
-    assert 0 < report.num_written < num_items
+    assert report.num_written == num_items - ITEMS_PER_RANGE  # what was written before is kept
     ids, _ = collection.stored(0, LARGEST_ID)
     assert ids.tolist() == list(range(num_items))
     Index.open(path, engine=engine).close()
