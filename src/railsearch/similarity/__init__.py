@@ -15,6 +15,7 @@ from railsearch.similarity.contract import ConfigValue, Similarity, check_simila
 from railsearch.similarity.decomposition import Decomposition, decompose
 from railsearch.similarity.dot_product import DotProduct
 from railsearch.similarity.gate import GateActivation, GateInput
+from railsearch.similarity.late_interaction import LateInteraction
 from railsearch.similarity.mixture import MixtureOfLogits
 from railsearch.similarity.parts import Comparison, ItemParts, QueryParts, all_pairs, best_pairs, own_pairs
 from railsearch.similarity.projection import Projection
@@ -33,6 +34,7 @@ __all__ = [
     "GateConfig",
     "GateInput",
     "ItemParts",
+    "LateInteraction",
     "MixtureConfig",
     "MixtureOfLogits",
     "Projection",

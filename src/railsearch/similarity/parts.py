@@ -14,7 +14,7 @@ class QueryParts:
     """The query side: everything that scoring needs from a batch of queries."""
 
     components: Tensor  # (B, Pq, d)
-    gate: Tensor | None  # (B, P)
+    gate: Tensor | None  # (B, P), or as wide as the similarity wants
     model: str | None = None
     """Fingerprint of the model that computed them, if it is known; an index refuses parts of another model."""
 
@@ -38,7 +38,7 @@ class ItemParts:
     """
 
     components: Tensor  # (N, Px, d)
-    gate: Tensor | None  # (N, P)
+    gate: Tensor | None  # (N, P), or as wide as the similarity wants
     model: str | None = None
     """Fingerprint of the model that computed them, if it is known; an index refuses parts of another model."""
 

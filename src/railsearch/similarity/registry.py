@@ -11,6 +11,7 @@ from railsearch.foundation.errors import InvalidInputError
 from railsearch.similarity.contract import ConfigValue, Similarity
 from railsearch.similarity.dot_product import DotProduct
 from railsearch.similarity.fingerprints import compute_fingerprint
+from railsearch.similarity.late_interaction import LateInteraction
 from railsearch.similarity.mixture import MixtureOfLogits
 
 Kind = TypeVar("Kind", bound=type[nn.Module])
@@ -151,3 +152,4 @@ def _parameters(similarity: type[nn.Module]) -> dict[str, inspect.Parameter]:
 
 register_similarity(MixtureOfLogits)
 register_similarity(DotProduct)
+register_similarity(LateInteraction)

@@ -84,7 +84,6 @@ def _parts(
 
 def _check_sides(similarity: Similarity, queries: Tensor, items: Tensor, users: Tensor | None) -> None:
     query_parts, item_parts = _parts(similarity, queries, items, users)
-    num_pairs = similarity.num_query_components * similarity.num_item_components
     for name, parts, given, count in (
         ("query", query_parts, queries, similarity.num_query_components),
         ("item", item_parts, items, similarity.num_item_components),
@@ -94,9 +93,8 @@ def _check_sides(similarity: Similarity, queries: Tensor, items: Tensor, users: 
         assert parts.components.dtype == given.dtype, f"{name}_parts changes {given.dtype} to {parts.components.dtype}"
         assert bool(parts.components.isfinite().all()), f"{name}_parts(...).components holds values that are not finite"
         if parts.gate is not None:
-            assert tuple(parts.gate.shape) == (len(given), num_pairs), (
-                f"{name}_parts(...).gate has shape {tuple(parts.gate.shape)} but {(len(given), num_pairs)} is expected"
-            )
+            assert parts.gate.ndim == 2, f"{name}_parts(...).gate has shape {tuple(parts.gate.shape)} but not two sizes"
+            assert len(parts.gate) == len(given), f"{name}_parts(...).gate has {len(parts.gate)} of {len(given)} rows"
     assert len(similarity.item_parts(items[:0])) == 0, "item_parts of no items must return no rows"
     assert similarity.values_per_pair >= 1, f"values_per_pair is {similarity.values_per_pair} but at least 1 is needed"
 
