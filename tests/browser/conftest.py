@@ -47,7 +47,7 @@ def width(request: pytest.FixtureRequest) -> int:
 @pytest.fixture
 def context(browser: "Browser") -> Iterator["BrowserContext"]:
     context = browser.new_context(viewport={"width": 1280, "height": 860})
-    context.set_default_timeout(20_000)
+    context.set_default_timeout(120_000)
     yield context
     context.close()
 

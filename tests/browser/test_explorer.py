@@ -35,7 +35,7 @@ def show(page: "Page", served: Served, query: str = "") -> None:
 
 def until(page: "Page", expression: str) -> None:
     """Wait until an expression is true; the policy of the page forbids what `wait_for_function` does."""
-    for _ in range(400):
+    for _ in range(2400):
         if page.evaluate(expression):
             return
         page.wait_for_timeout(50)
@@ -43,7 +43,7 @@ def until(page: "Page", expression: str) -> None:
 
 
 def state_of(page: "Page") -> dict[str, list[str]]:
-    return parse_qs(urlsplit(page.url).query)
+    return parse_qs(str(page.evaluate("location.search")).removeprefix("?"))
 
 
 def rows(page: "Page") -> "Locator":
@@ -192,9 +192,11 @@ def test_a_late_explanation_does_not_open_the_panel_again(page: "Page", served: 
     held: list[Route] = []
     page.route("**/explain", lambda route: held.append(route))  # noqa: PLW0108  (Playwright marks the function)
     why = page.get_by_role("button", name="Why").first
-    why.click()
-    page.wait_for_timeout(50)
+    with page.expect_request("**/explain"):
+        why.click()
     why.click()  # before the answer came
+    while not held:
+        page.wait_for_timeout(10)
     with page.expect_response("**/explain"):
         held[0].continue_()
     page.wait_for_timeout(200)

@@ -200,6 +200,6 @@ def test_forked_children_search(way: str) -> None:
     environment = {**os.environ, "PYTHONPATH": os.pathsep.join([str(root), *sys.path])}
     environment.pop("OMP_NUM_THREADS", None)
     completed = subprocess.run(
-        [sys.executable, "-c", FORK, way], timeout=200, check=False, env=environment, capture_output=True, text=True
+        [sys.executable, "-c", FORK, way], timeout=900, check=False, env=environment, capture_output=True, text=True
     )
     assert completed.returncode == 0, completed.stderr

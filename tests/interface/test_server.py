@@ -16,7 +16,7 @@ from safetensors.torch import load, save
 
 from railsearch import Index
 from railsearch.index import parse_strategy
-from tests.support.served import DIM, Served, make_index, make_queries, serving
+from tests.support.served import DIM, PATIENCE, Served, make_index, make_queries, serving
 
 QUERIES = make_queries(5)
 STRATEGIES = ["BruteForce", "TwoPass", "Adaptive", "Average(20)", "PerComponent(3)", "Combined(3, 10)"]
@@ -45,7 +45,7 @@ def movies(folder: Path) -> Iterator[Index]:
 
 
 def wait_for_job(served: Served, job: dict) -> dict:
-    end = time.monotonic() + 120
+    end = time.monotonic() + PATIENCE
     while job["state"] == "running" and time.monotonic() < end:
         time.sleep(0.02)
         job = served.ask("GET", f"/v1/jobs/{job['id']}").json

@@ -175,7 +175,7 @@ def test_a_server_that_would_be_unsafe_does_not_start(
 def test_a_missing_folder_ends_the_server(tmp_path: Path) -> None:
     completed = subprocess.run(
         [sys.executable, "-m", "railsearch", "serve", "--port", "0", str(tmp_path / "missing.index")],
-        capture_output=True, text=True, check=False, timeout=300,
+        capture_output=True, text=True, check=False, timeout=900,
     )  # fmt: skip
     assert completed.returncode == 2
     assert completed.stderr.startswith("error: ")

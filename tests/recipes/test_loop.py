@@ -265,7 +265,7 @@ def test_two_processes_have_the_weights_of_one(tmp_path: Path) -> None:
         command = ["torch.distributed.run", "--standalone", f"--nproc-per-node={count}", program, tmp_path / str(count)]
         done = subprocess.run(
             [sys.executable, "-m", *map(str, command)], check=False, cwd=Path(__file__).parents[2],
-            capture_output=True, text=True, timeout=180,
+            capture_output=True, text=True, timeout=900,
         )  # fmt: skip
         assert done.returncode == 0, done.stderr
     alone = torch.tensor(json.loads((tmp_path / "1-0.json").read_text()))

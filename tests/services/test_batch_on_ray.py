@@ -83,8 +83,17 @@ def test_recommendations_are_the_same(tmp_path: Path) -> None:
     recommend_all(tmp_path / "model", tmp_path / "data", tmp_path / "here", 5, **options)
     recommend_all(tmp_path / "model", tmp_path / "data", tmp_path / "ray", 5, **options, runner=RayRunner())
     here, on_ray = read_parts(tmp_path / "here"), read_parts(tmp_path / "ray")
-    assert on_ray.drop("score").equals(here.drop("score"))
-    assert on_ray["score"].to_list() == pytest.approx(here["score"].to_list(), rel=1e-5)  # other numbers of threads
+    # Their numbers of threads differ, and with them the last bits; items whose scores are as good as equal may swap.
+    assert on_ray["score"].to_list() == pytest.approx(here["score"].to_list(), rel=1e-5)
+    for (user, own), (_, other) in zip(by_user(on_ray), by_user(here), strict=True):
+        expected = dict(zip(other["item"], other["score"], strict=True))
+        last = other["score"].min()
+        for item, score in zip(own["item"], own["score"], strict=True):
+            assert score == pytest.approx(expected.get(item, last), rel=1e-5), (user, item)
+
+
+def by_user(found: pl.DataFrame) -> list[tuple[object, pl.DataFrame]]:
+    return list(found.group_by("user", maintain_order=True))
 
 
 def test_passages_are_encoded(tmp_path: Path) -> None:
@@ -123,7 +132,8 @@ def test_a_worker_that_dies_is_replaced(notes: Path, tmp_path: Path) -> None:
 def test_a_process_opens_a_job_once(notes: Path, tmp_path: Path) -> None:
     run_job(FragileJob(notes, num_failures=0, num_parts=30), tmp_path / "out", runner=RayRunner(), show_progress=False)
     assert len(read_parts(tmp_path / "out")) == 30
-    assert len(list(notes.glob("opened-*"))) < 10  # two processes, unless Ray replaces some
+    opened = [file.name.split("-")[1] for file in notes.glob("opened-*")]  # by whom; Ray decides how many work
+    assert len(set(opened)) == len(opened)
 
 
 def test_a_job_is_given_up_and_continued(notes: Path, tmp_path: Path) -> None:

@@ -92,7 +92,7 @@ class FragileJob:
         return {"notes": str(self.notes)}
 
     def open(self) -> Callable[[int], pl.DataFrame]:
-        (self.notes / f"opened-{uuid.uuid4().hex}").touch()
+        (self.notes / f"opened-{os.getpid()}-{uuid.uuid4().hex}").touch()
 
         def compute(part: int) -> pl.DataFrame:
             num_before = len(list(self.notes.glob("failed-*")))

@@ -2,6 +2,7 @@
 
 import contextlib
 import os
+import random
 import signal
 import socket
 import subprocess
@@ -41,6 +42,7 @@ class RayNodes:
         self._folder = folder
         self._port = _free_port()
         self._nodes: dict[str, subprocess.Popen[bytes]] = {}
+        self._killed: set[str] = set()
         self._count = 0
 
     @property
@@ -82,16 +84,21 @@ class RayNodes:
 
     def others(self) -> list[str]:
         """Return the nodes that live, without the head."""
-        return [host for host, process in self._nodes.items() if process.poll() is None][1:]
+        return [host for host, node in self._nodes.items() if node.poll() is None and host not in self._killed][1:]
 
-    def raylet(self, host: str) -> int:
-        """Return the process id of the raylet of a node."""
-        (found,) = [pid for pid in _descendants(self._nodes[host].pid) if "raylet/raylet" in _command(pid)]
-        return found
+    def kill_raylet(self, host: str) -> None:
+        """Kill the raylet of a node; its other processes follow once they notice."""
+        (raylet,) = [pid for pid in _descendants(self._nodes[host].pid) if "raylet/raylet" in _command(pid)]
+        self._killed.add(host)
+        os.kill(raylet, signal.SIGKILL)
 
     def actors(self, host: str) -> list[int]:
         """Return the process ids of the actors that hold shards on a node."""
         return [pid for pid in _descendants(self._nodes[host].pid) if _command(pid).startswith("ray::Holder")]
+
+    def all_actors(self) -> list[int]:
+        """Return the process ids of the actors that hold shards on any node."""
+        return [pid for host in self._nodes for pid in self.actors(host)]
 
     def end(self) -> None:
         """End all processes, the head last."""
@@ -130,10 +137,12 @@ def wait_until(condition: Callable[[], bool]) -> None:
 
 
 def _free_port() -> int:
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.2", 0))
-        port: int = probe.getsockname()[1]
-        return port
+    """Return a port that nobody has and that the system gives to nobody who asks for any port."""
+    for port in random.sample(range(20_000, 30_000), 100):
+        with socket.socket() as probe, contextlib.suppress(OSError):
+            probe.bind(("127.0.0.2", port))
+            return port
+    raise AssertionError("no port is free")
 
 
 def _python_path() -> str:

@@ -136,14 +136,14 @@ def test_no_condition_reads_files_or_takes_long(tmp_path: Path) -> None:
         with pytest.raises(InvalidInputError) as caught:
             rows(condition)
         assert "2009" not in str(caught.value).split("\n")[0]
-    assert time.perf_counter() - started < 2
+    assert time.perf_counter() - started < 30  # a query that is run takes far longer
 
 
 def test_patterns_take_linear_time() -> None:
     frame = pl.DataFrame({"title": ["a" * 2_000] * 200})
     started = time.perf_counter()
     assert rows(f"title LIKE '{'%a' * 16}%b'", frame) == []
-    assert time.perf_counter() - started < 10
+    assert time.perf_counter() - started < 60  # by backtracking: hours
 
 
 def test_large_integers_are_compared_exactly() -> None:

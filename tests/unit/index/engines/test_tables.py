@@ -26,7 +26,7 @@ class Watched(AtMost):
     def build(self, name: str, vectors: Tensor) -> AtMostTable:
         self.events.append(name)
         if self.barrier is not None:
-            self.barrier.wait(timeout=20)
+            self.barrier.wait(timeout=120)
         return WatchedTable(FlatTable(vectors), None, self.events, name)
 
 
@@ -100,7 +100,7 @@ def test_a_forked_child_does_not_wait_for_a_build_of_its_parent(monkeypatch: pyt
         parent.join(timeout=0.001)
     monkeypatch.setattr(os, "getpid", lambda: -1)
     tables.get(engine, "a", vectors)
-    parent.join(timeout=20)
+    parent.join(timeout=120)
     assert engine.events == ["a", "a"]
 
 
