@@ -42,27 +42,29 @@ class Row:
     start: str | None = None
 
 
-CONTINUED = ("training.learning_rate=0.0003", "training.epochs=12")
+CONTINUED = ("training.learning_rate=0.0005", "training.epochs=4", "training.patience=4")
 """Settings with which a row continues another one."""
+MIXTURE = (*CONTINUED, "training.similarity_rate=4")
+"""Settings with which a mixture continues a cosine."""
 TABLES = {
     "ml-1m": {
         "sasrec": Row("cpu/sasrec"),
         "sasrec-longer": Row("cpu/sasrec", CONTINUED, start="sasrec"),
-        "sasrec-mol": Row("cpu/sasrec-mol", CONTINUED, start="sasrec"),
+        "sasrec-mol": Row("cpu/sasrec-mol", MIXTURE, start="sasrec"),
         "hstu": Row("cpu/hstu"),
         "hstu-longer": Row("cpu/hstu", CONTINUED, start="hstu"),
-        "hstu-mol": Row("cpu/hstu-mol", CONTINUED, start="hstu"),
-        "hstu-mol-no-balance": Row("cpu/hstu-mol", (*CONTINUED, "training.balance_weight=0"), start="hstu"),
+        "hstu-mol": Row("cpu/hstu-mol", MIXTURE, start="hstu"),
+        "hstu-mol-no-balance": Row("cpu/hstu-mol", (*MIXTURE, "training.balance_weight=0"), start="hstu"),
         "wide": Row("ml-1m/best", ("similarity.kind=cosine",)),
         "best": Row("ml-1m/best"),
     },
     "amazon": {
         "sasrec": Row("amazon/sasrec"),
         "sasrec-longer": Row("amazon/sasrec", CONTINUED, start="sasrec"),
-        "sasrec-mol": Row("amazon/sasrec-mol", CONTINUED, start="sasrec"),
+        "sasrec-mol": Row("amazon/sasrec-mol", MIXTURE, start="sasrec"),
         "hstu": Row("amazon/hstu"),
         "hstu-longer": Row("amazon/hstu", CONTINUED, start="hstu"),
-        "hstu-mol": Row("amazon/hstu-mol", CONTINUED, start="hstu"),
+        "hstu-mol": Row("amazon/hstu-mol", MIXTURE, start="hstu"),
     },
 }
 
