@@ -4,7 +4,8 @@ python examples/similarity.py
 
 A user is described by the embeddings of the last four items. The usual query is their mean, and somebody who reads
 about chess and baking ends up between the two. `SoftMax` compares an item with each of the four and weighs them by a
-softmax. The weights are not negative and sum to 1: no score is above its best dot product, so searches can be certified.
+softmax. The weights are not negative and sum to 1, so no score is above its best dot product, and searches can be
+certified.
 """
 
 import os
