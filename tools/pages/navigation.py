@@ -17,9 +17,9 @@ SECTIONS = {
         "Answers to one question each.",
         (
             "comparing", "choosing-a-strategy", "filtering", "index-on-disk", "live-updates", "migrating", "debugging",
-            "benchmarking", "engines", "preparing-data", "recommenders", "text-retrievers", "training", "negatives",
-            "several-processes", "new-items", "updating", "evaluating", "recommending", "operating", "shards", "ray",
-            "batch", "scale", "exporting", "own-similarity", "own-engine", "own-encoder",
+            "benchmarking", "engines", "preparing-data", "recommenders", "text-retrievers", "late-interaction",
+            "training", "negatives", "several-processes", "new-items", "updating", "evaluating", "recommending",
+            "operating", "shards", "ray", "batch", "scale", "exporting", "own-similarity", "own-engine", "own-encoder",
         ),
     ),
     "concepts": (

@@ -8,7 +8,7 @@ from pydantic import Discriminator, Field, Tag, model_validator
 from torch import nn
 
 from railsearch.data import PassageLayout, QuestionPassages, add_generated, read_passages, split_questions
-from railsearch.encoders import TextEncoder, TextEncoderConfig
+from railsearch.encoders import Pooling, TextEncoder, TextEncoderConfig
 from railsearch.foundation.errors import InvalidInputError
 from railsearch.foundation.inputs import LARGEST_SEED
 from railsearch.foundation.settings import LARGEST_SIZE, Config
@@ -19,6 +19,7 @@ from railsearch.similarity import (
     DotProduct,
     GateConfig,
     GateInput,
+    LateInteraction,
     MixtureOfLogits,
     Projection,
     RegisteredConfig,
@@ -93,6 +94,16 @@ class TextRecipe(Config):
     encoder: TextEncoderConfig
     similarity: TextSimilarityConfig = TextMixtureConfig()
     training: TextTrainingConfig = TextTrainingConfig()
+
+    @model_validator(mode="before")
+    @classmethod
+    def _choose_similarity(cls, given: object) -> object:
+        """Compare the many components of multi pooling by late interaction, unless the recipe says otherwise."""
+        if not isinstance(given, dict) or "similarity" in given:
+            return given
+        encoder = given.get("encoder")
+        pooling = encoder.get("pooling") if isinstance(encoder, dict) else getattr(encoder, "pooling", None)
+        return {**given, "similarity": {"kind": LateInteraction.kind}} if pooling == Pooling.MULTI else given
 
     @property
     def derives_components(self) -> bool:

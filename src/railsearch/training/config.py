@@ -50,6 +50,12 @@ class LoopConfig(Config):
         "default the weights themselves are",
     )
     balance_weight: float = Field(default=0.001, ge=0, description="alpha, the weight of the load-balance loss")
+    decorrelation_weight: float = Field(
+        default=0.0,
+        ge=0,
+        description="weight of the mean squared cosine between the components of one query, item or text, which "
+        "keeps them apart",
+    )
     patience: int | None = Field(
         default=None, ge=1, description="stop after this many validations without a better one"
     )

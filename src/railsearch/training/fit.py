@@ -45,6 +45,7 @@ def fit_similarity(
     warmup_share: float = 0.1,
     schedule: Schedule | str = Schedule.COSINE,
     balance_weight: float = 0.001,
+    decorrelation_weight: float = 0.0,
     user_penalty_weight: float = 0.1,
     patience: int | None = 5,
     calibrates: bool = True,
@@ -88,6 +89,8 @@ def fit_similarity(
         warmup_share: share of all steps in which the learning rate rises.
         schedule: course of the learning rate after the warm-up: "cosine", "linear" or "constant".
         balance_weight: alpha, the weight of the load-balance loss.
+        decorrelation_weight: weight of the mean squared cosine between the components of one query or item; it keeps
+            them apart.
         user_penalty_weight: weight of the l2 penalty on the looked-up rows of a user table.
         patience: stop after this many epochs without a better validation MRR; None never stops early.
         calibrates: choose the temperature of a mixture around a dot product, whose embeddings may have any scale, by
@@ -115,6 +118,7 @@ def fit_similarity(
         negatives=as_choice(Negatives, negatives, name="negatives"),
         num_negatives=check_count(num_negatives, name="num_negatives"),
         balance_weight=check_not_negative(balance_weight, name="balance_weight"),
+        decorrelation_weight=check_not_negative(decorrelation_weight, name="decorrelation_weight"),
         user_penalty_weight=check_not_negative(user_penalty_weight, name="user_penalty_weight"),
         patience=None if patience is None else check_count(patience, name="patience"),
         seed=check_seed(seed),

@@ -10,6 +10,7 @@ from torch import Tensor
 
 from railsearch.kernels import can_share_softmax, shared_softmax, training_scores, values_per_training_pair
 from railsearch.similarity import ItemParts, QueryParts, Similarity, load_balance_loss
+from railsearch.training.decorrelation import decorrelation_loss
 from railsearch.training.negatives import Contrast
 
 VALUES_PER_BLOCK = 2**20
@@ -34,17 +35,18 @@ def backward_sampled_softmax(
     contrast: Contrast,
     *,
     balance_weight: float,
+    decorrelation_weight: float = 0.0,
     num_examples: int | None = None,
     pairs_per_block: int | None = None,
 ) -> StepLosses:
     """Compute the loss and add its gradient to every weight, as `loss.backward()` would.
 
     The loss is the mean over examples of -log(exp(phi+) / (exp(phi+) + sum over negatives of exp(phi-))), plus
-    balance_weight * L_MI. A negative that is right for the example does not count, and the contrast may add an offset
-    to the score of a negative. Forward and backward passes run block by block over the examples, so that the
-    activations (examples x negatives x component pairs) are never all in memory, and those of a block stay in the
-    cache. The networks of each side run forward and backward once. A dot product over negatives that all examples share
-    takes one native function on a CPU.
+    balance_weight * L_MI, plus decorrelation_weight times the decorrelation losses of queries and items. A negative
+    that is right for the example does not count, and the contrast may add an offset to the score of a negative. Forward
+    and backward passes run block by block over the examples, so that the activations (examples x negatives x component
+    pairs) are never all in memory, and those of a block stay in the cache. The networks of each side run forward and
+    backward once. A dot product over negatives that all examples share takes one native function on a CPU.
 
     Args:
         similarity: the similarity that computed the parts.
@@ -52,6 +54,7 @@ def backward_sampled_softmax(
         item_parts: item side of every item in the contrast.
         contrast: the right item and the negatives of each example, as rows of `item_parts`.
         balance_weight: alpha, the weight of the load-balance loss over the positive query-item pairs.
+        decorrelation_weight: weight of the decorrelation losses, over the components of the examples and of the items.
         num_examples: divisor of the sum over examples if other processes have more examples; E by default.
         pairs_per_block: (example, negative) pairs in memory at once; by default as many as fit the cache.
     """
@@ -72,6 +75,9 @@ def backward_sampled_softmax(
             positive=positive.scores, weight=weight, pairs_per_block=pairs_per_block,
         )  # fmt: skip
     reached.append((balance, torch.full_like(balance, balance_weight * share)))
+    if decorrelation_weight:
+        likeness = decorrelation_loss(query_parts.components) + decorrelation_loss(item_parts.components)  # ()
+        reached.append((likeness, torch.full_like(likeness, decorrelation_weight * share)))
     trained = [(output, gradient) for output, gradient in reached if output is not None and output.requires_grad]
     torch.autograd.backward([output for output, _ in trained], [gradient for _, gradient in trained])
     return StepLosses(softmax=total, balance=balance.item() * share)

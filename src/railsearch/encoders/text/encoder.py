@@ -30,6 +30,7 @@ from railsearch.encoders.text.folder import (
     tensors_of,
     write_text_folder,
 )
+from railsearch.encoders.text.multi_pooling import MultiPooling
 from railsearch.encoders.text.pooling import ParameterisedPooling, pool_mean, pool_tokens
 from railsearch.encoders.text.settings import Pooling, Side, TextEncoderConfig, TokenPlace
 from railsearch.encoders.text.tokens import TextTokens, batches_by_length, check_texts, chunks
@@ -93,19 +94,7 @@ class TextEncoder(nn.Module):
             if settings.pooling is Pooling.TOKENS
             else None
         )
-        self.poolings = nn.ModuleDict(
-            {
-                side.value: ParameterisedPooling(
-                    dim=self.dim,
-                    num_components=settings.num_components(side),
-                    max_length=settings.max_length(side),
-                    place=place,
-                    generator=generator,
-                )
-                for side in Side
-                if settings.pooling is Pooling.PARAMETERISED
-            }
-        )
+        self.poolings = nn.ModuleDict(_build_poolings(settings, self.dim, place, generator))
         self.eval()
 
     @classmethod
@@ -253,6 +242,28 @@ class TextEncoder(nn.Module):
             nn.functional.embedding(numbers.clamp(min=0), self.aggregation_embeddings),
             table(ids.masked_fill(is_ours, 0)),
         )
+
+
+def _build_poolings(
+    settings: TextEncoderConfig, dim: int, place: TokenPlace, generator: Generator
+) -> dict[str, nn.Module]:
+    """Build the learned pooling of each side, if there is one."""
+    if settings.pooling is Pooling.MULTI:
+        return {
+            side.value: MultiPooling(dim=dim, num_components=settings.num_components(side), generator=generator)
+            for side in Side
+        }
+    return {
+        side.value: ParameterisedPooling(
+            dim=dim,
+            num_components=settings.num_components(side),
+            max_length=settings.max_length(side),
+            place=place,
+            generator=generator,
+        )
+        for side in Side
+        if settings.pooling is Pooling.PARAMETERISED
+    }
 
 
 register_opener(FORMAT.name, TextEncoder.load)

@@ -21,13 +21,18 @@ class Pooling(StrEnum):
     """Ways from the outputs of a model to components.
 
     tokens: the output of each aggregation token is one component; parameterised: each component is a weighted sum over
-    positions, with weights that a small network computes (the paper's A.2); mean: the mean over positions is the only
-    component.
+    positions, with weights that a small network computes (the paper's A.2); multi: each component begins as the mean
+    and learns to see its own tokens by attention; mean: the mean over positions is the only component.
     """
 
     TOKENS = "tokens"
     PARAMETERISED = "parameterised"
+    MULTI = "multi"
     MEAN = "mean"
+
+
+MULTI_COUNTS = {"num_query_components": 8, "num_item_components": 16}
+"""Components of multi pooling that are not stated."""
 
 
 class TokenPlace(StrEnum):
@@ -60,7 +65,8 @@ class TextEncoderConfig(Config):
     pooling: Pooling = Field(
         default=Pooling.MEAN,
         description="tokens: one component for each aggregation token; parameterised: learned weights over positions; "
-        "mean: one component. By default mean if both sides have one component, else tokens",
+        "multi: late interaction, components that begin as the mean and attend to their own tokens, by default 8 of a "
+        "query and 16 of a passage; mean: one component. By default mean if both sides have one component, else tokens",
     )
     token_place: TokenPlace | None = Field(
         default=None,
@@ -93,6 +99,8 @@ class TextEncoderConfig(Config):
     @model_validator(mode="before")
     @classmethod
     def _choose_pooling(cls, given: object) -> object:
+        if isinstance(given, dict) and given.get("pooling") == Pooling.MULTI:
+            return {**MULTI_COUNTS, **given}
         if not isinstance(given, dict) or "pooling" in given:
             return given
         is_single = all(given.get(name, 1) == 1 for name in ("num_query_components", "num_item_components"))

@@ -93,6 +93,7 @@ class NextItemTask:
             similarity.item_parts(self._model.encoder.embed_items(rows)),
             contrast,
             balance_weight=config.balance_weight,
+            decorrelation_weight=config.decorrelation_weight,
             num_examples=self._num_positions(self._users[batch.examples]),
         )
         if similarity.takes_user_ids:

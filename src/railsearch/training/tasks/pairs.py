@@ -103,6 +103,7 @@ class PairTask:
             self._similarity.item_parts(data.items[rows]),
             contrast,
             balance_weight=config.balance_weight,
+            decorrelation_weight=config.decorrelation_weight,
             num_examples=len(batch.examples),
         )
         if users is not None:

@@ -82,6 +82,7 @@ class TextTask:
             similarity.item_parts(items.view(-1, *similarity.item_shape)),
             contrast,
             balance_weight=self._config.balance_weight,
+            decorrelation_weight=self._config.decorrelation_weight,
             num_examples=len(questions) * processes.count,  # every process has the complete loss, and they add up
         )
         for encoding, components in ((query_encoding, queries), (passage_encoding, items)):

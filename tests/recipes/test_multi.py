@@ -1,0 +1,68 @@
+"""Text retrievers with multi pooling: they start as the frozen mean, learn, and are saved, indexed and searched."""
+
+from pathlib import Path
+
+import pytest
+import torch
+import torch.nn.functional as F  # noqa: N812
+
+from railsearch import TextRetriever, TwoPass
+from railsearch.encoders import Side
+from railsearch.recipes import TextRecipe, TextTrainingConfig
+from railsearch.similarity import LateInteraction, MixtureOfLogits
+from tests.support.tiny_text import PAIRS, make_base, make_data
+
+pytest.importorskip("transformers")
+
+QUESTIONS, PASSAGES = [question for question, _ in PAIRS], [passage for _, passage in PAIRS]
+
+
+@pytest.fixture(scope="module")
+def base(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return make_base(tmp_path_factory.mktemp("base") / "bert")
+
+
+def make_recipe(base: Path, *, pooling: str = "multi", **sections: object) -> TextRecipe:
+    counts = {"num_query_components": 2, "num_item_components": 3} if pooling == "multi" else {}
+    encoder = {"base": str(base), "pooling": pooling, "max_query_length": 12, "max_passage_length": 12, **counts}
+    return TextRecipe(encoder=encoder, **sections)  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize("similarity", [None, {"kind": "mixture_of_logits"}])
+@torch.no_grad()
+def test_it_starts_as_the_cosine_of_the_frozen_mean(base: Path, similarity: dict[str, str] | None) -> None:
+    mean = TextRetriever(make_recipe(base, pooling="mean")).model.encoder
+    queries, passages = mean.encode(QUESTIONS, Side.QUERY), mean.encode(PASSAGES, Side.PASSAGE)  # (B, 1, D), (N, 1, D)
+    sections = {} if similarity is None else {"similarity": similarity}
+    model = TextRetriever(make_recipe(base, **sections)).model
+    assert isinstance(model.similarity, LateInteraction if similarity is None else MixtureOfLogits)
+    scores = model.similarity.score(model.query_parts(QUESTIONS), model.item_parts(PASSAGES))
+    expected = F.cosine_similarity(queries, passages[:, 0][None], dim=-1) / 0.05
+    torch.testing.assert_close(scores, expected, rtol=1e-4, atol=1e-4)
+
+
+def test_it_is_trained_saved_indexed_and_searched(base: Path, tmp_path: Path) -> None:
+    training = TextTrainingConfig(
+        epochs=2, batch_size=10, learning_rate=0.01, new_learning_rate=0.05, decorrelation_weight=0.1
+    )
+    similarity = {"kind": "late_interaction", "component_dropout": 0.2, "sharpness": 2.0}
+    recipe = make_recipe(base, training=training, similarity=similarity)
+    retriever = TextRetriever.fit(make_data(), recipe, save_to=tmp_path / "model", show_progress=False)
+    components = retriever.model.item_parts(PASSAGES).components.detach()  # (N, 3, D)
+    assert float((components[:, 0] * components[:, 1]).sum(dim=-1).mean()) < 0.999  # no longer all the mean
+    loaded = TextRetriever.load(tmp_path / "model")
+    assert loaded.fingerprint == retriever.fingerprint
+    loaded.build_index(PASSAGES, tmp_path / "index", precision="fp16")
+    result = loaded.search(QUESTIONS, k=3, strategy=TwoPass())
+    assert result.is_exact.all()
+    expected = retriever.model.similarity.score(
+        retriever.model.query_parts(QUESTIONS), retriever.model.item_parts(PASSAGES)
+    )
+    torch.testing.assert_close(result.scores, expected.detach().topk(3).values, rtol=0.01, atol=0.05)
+
+
+def test_dropout_of_components_reaches_a_mixture_of_texts(base: Path) -> None:
+    recipe = make_recipe(base, similarity={"kind": "mixture_of_logits", "component_dropout": 0.3})
+    similarity = TextRetriever(recipe).model.similarity
+    assert isinstance(similarity, MixtureOfLogits)
+    assert similarity.component_dropout == 0.3
