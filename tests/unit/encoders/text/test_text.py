@@ -637,7 +637,7 @@ class TestSettings:
         ("options", "message"),
         [
             ({"pooling": "mean", "num_query_components": 4, "num_item_components": 1}, "returns one component.* is 4"),
-            ({"pooling": "max"}, "'tokens', 'parameterised' or 'mean'"),
+            ({"pooling": "max"}, "'tokens', 'parameterised', 'multi'"),
             ({"token_place": "middle"}, "'front' or 'end'"),
             ({"num_query_components": 0}, "num_query_components is 0"),
             (
