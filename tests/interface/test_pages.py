@@ -7,7 +7,7 @@ import tomllib
 from pathlib import Path
 
 import pytest
-from tools.pages import figures, links, mixture_drawing, python_api
+from tools.pages import drawing, figures, links, mixture_drawing, python_api
 from tools.pages.__main__ import ROOT, write_pages
 from tools.pages.file_tree import PACKAGE, first_sentence, render_tree
 from tools.pages.navigation import index_pages, navigation
@@ -102,7 +102,7 @@ def test_files_of_the_paper_are_there() -> None:
 def test_figures_are_drawn_from_the_results(tmp_path: Path) -> None:
     assert all(file.stat().st_size > 1000 for file in figures.write_figures(tmp_path))
     with pytest.raises(ValueError, match=r"scale\.md has no table under 'Nothing'"):
-        figures.read_table("scale.md", "Nothing", first="items")
+        drawing.read_table("scale.md", "Nothing", first="items")
 
 
 def test_the_drawing_is_the_one_of_the_tool() -> None:
@@ -114,7 +114,7 @@ def test_the_readme_is_short_and_the_citation_has_the_version() -> None:
     assert f"version: {railsearch.__version__}\n" in (ROOT / "CITATION.cff").read_text()
 
 
-@pytest.mark.parametrize("name", ["figures", "links", "markdown", "settings"])
+@pytest.mark.parametrize("name", ["drawing", "links", "markdown", "settings"])
 def test_examples_of_the_tools_run(name: str) -> None:
     assert doctest.testmod(importlib.import_module(f"tools.pages.{name}")).failed == 0
 

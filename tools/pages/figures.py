@@ -3,60 +3,19 @@
 python -m tools.pages.figures        draws them again into docs/images
 """
 
-import re
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from tools.pages import mixture_figures
+from tools.pages.drawing import MIXTURE, axes_of, number, read_table
+
 if TYPE_CHECKING:
-    from matplotlib.axes import Axes
     from matplotlib.figure import Figure
 
-ROOT = Path(__file__).parents[2]
-RESULTS = ROOT / "benchmarks" / "results"
-IMAGES = ROOT / "docs" / "images"
-COSINE, MIXTURE = "#8a94a6", "#2563eb"
+IMAGES = Path(__file__).parents[2] / "docs" / "images"
+COSINE = "#8a94a6"
 COLORS = {"Average": "#2563eb", "PerComponent": "#d97706", "Weighted": "#059669", "BruteForce": "#111827"}
 MODELS = ("Video", "ML-1M", "Beauty, skewed", "Beauty, random start")
-Rows = list[dict[str, str]]
-
-
-def read_table(file: str, heading: str, *, first: str) -> Rows:
-    """Return the rows of the table under a heading of a result whose first column has the given name.
-
-    Raises:
-        ValueError: There is no such heading, or no such table under it.
-    """
-    lines = (RESULTS / file).read_text().splitlines()
-    starts = [row for row, line in enumerate(lines) if re.match(rf"#+ {re.escape(heading)}", line)]
-    for start in starts:
-        for row in range(start + 1, len(lines)):
-            if lines[row].startswith("#"):
-                break
-            cells = _cells(lines[row])
-            if cells and cells[0] == first:
-                found = []
-                for line in lines[row + 2 :]:
-                    if not line.startswith("|"):
-                        return found
-                    found.append(dict(zip(cells, _cells(line), strict=False)))
-                return found
-    raise ValueError(f"{file} has no table under {heading!r} whose first column is {first!r}.")
-
-
-def _cells(line: str) -> list[str]:
-    return [cell.strip() for cell in line.strip().strip("|").split("|")] if line.startswith("|") else []
-
-
-def number(text: str) -> float:
-    """Return the first number of a cell.
-
-    >>> number("**+.0436 ± .0136**"), number("54,542"), number("95.8%")
-    (0.0436, 54542.0, 95.8)
-    """
-    found = re.search(r"-?\d*\.?\d+", text.replace(",", ""))
-    if not found:
-        raise ValueError(f"{text!r} has no number.")
-    return float(found[0])
 
 
 def draw_gain() -> "Figure":
@@ -71,7 +30,7 @@ def draw_gain() -> "Figure":
         ("HSTU\nML-1M", runs["hstu"], runs["hstu-mol-no-users"]),
         ("frozen MiniLM, tuned\nInsuranceQA", number(texts["tuned"]["HR@10"]), number(texts["widened"]["HR@10"])),
     ]
-    figure, axes = _axes(1, width=7.2, height=3.0)
+    figure, axes = axes_of(1, width=7.2, height=3.0)
     for place, (_, simple, mixture) in enumerate(groups):
         axes[0].bar(place - 0.2, simple, 0.38, color=COSINE, label="cosine or dot product" if not place else None)
         axes[0].bar(place + 0.2, mixture, 0.38, color=MIXTURE, label="Mixture of Logits" if not place else None)
@@ -85,7 +44,7 @@ def draw_gain() -> "Figure":
 
 def draw_recall_against_time() -> "Figure":
     """Draw recall against the time of a search, for four trained models."""
-    figure, axes = _axes(len(MODELS), width=10, height=2.8)
+    figure, axes = axes_of(len(MODELS), width=10, height=2.8)
     for axis, model in zip(axes, MODELS, strict=True):
         points: dict[str, list[tuple[float, float]]] = {}
         for row in read_table("strategies.md", model, first="strategy"):
@@ -107,7 +66,7 @@ def draw_recall_against_time() -> "Figure":
 
 def draw_items_scored() -> "Figure":
     """Draw the share of items that the exact TwoPass scores, for four trained models."""
-    figure, axes = _axes(1, width=6, height=2.2)
+    figure, axes = axes_of(1, width=6, height=2.2)
     for place, model in enumerate(MODELS):
         rows = {row["exact search"]: row for row in read_table("strategies.md", model, first="exact search")}
         share = number(rows["TwoPass"]["items scored"])
@@ -121,18 +80,12 @@ def draw_items_scored() -> "Figure":
     return figure
 
 
-FIGURES = {"gain.svg": draw_gain, "recall-time.svg": draw_recall_against_time, "two-pass.svg": draw_items_scored}
-
-
-def _axes(count: int, *, width: float, height: float) -> "tuple[Figure, list[Axes]]":
-    from matplotlib.figure import Figure  # noqa: PLC0415  (only these functions need it)
-
-    figure = Figure(figsize=(width, height), layout="constrained", facecolor="white")
-    axes = [figure.add_subplot(1, count, place + 1) for place in range(count)]
-    for axis in axes:
-        axis.spines[["top", "right"]].set_visible(False)
-        axis.tick_params(labelsize=8)
-    return figure, axes
+FIGURES = {
+    "gain.svg": draw_gain,
+    "recall-time.svg": draw_recall_against_time,
+    "two-pass.svg": draw_items_scored,
+    **mixture_figures.FIGURES,
+}
 
 
 def write_figures(target: Path) -> list[Path]:
