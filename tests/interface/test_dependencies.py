@@ -16,10 +16,15 @@ from railsearch.foundation.extras import EXTRAS, install_advice, missing_extra
 ROOT = Path(__file__).parents[2]
 PYPROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text())
 PROJECT = PYPROJECT["project"]
-TESTED = {
-    canonicalize_name(name): Version(version)
-    for name, version in re.findall(r"^([\w-]+)==(\S+)$", (ROOT / "constraints.txt").read_text(), flags=re.MULTILINE)
-}
+
+
+def read_versions(file: str) -> dict[str, Version]:
+    found = re.findall(r"^([\w-]+)==(\S+)$", (ROOT / file).read_text(), flags=re.MULTILINE)
+    return {canonicalize_name(name): Version(version) for name, version in found}
+
+
+TESTED, LOWEST = read_versions("constraints.txt"), read_versions("constraints-lowest.txt")
+NOT_IN_DEV = {"nanobind", "psycopg", "pymilvus", "ray", "scikit-build-core"}
 GROUPS = [PYPROJECT["build-system"]["requires"], PROJECT["dependencies"], *PROJECT["optional-dependencies"].values()]
 REQUIREMENTS = [text for group in GROUPS for text in group if Requirement(text).name != "railsearch"]
 TEXTS = [
@@ -44,6 +49,13 @@ def test_a_plain_install_gets_tested_versions(text: str) -> None:
     bounds = {each.operator: each.version for each in requirement.specifier}
     assert bounds.keys() == {">=", "<"}
     assert bounds["<"] == next_untested(tested)
+
+
+@pytest.mark.parametrize("text", [text for text in REQUIREMENTS if Requirement(text).name not in NOT_IN_DEV])
+def test_the_lowest_versions_are_the_lower_bounds(text: str) -> None:
+    requirement = Requirement(text)
+    (bound,) = [each.version for each in requirement.specifier if each.operator == ">="]
+    assert LOWEST[canonicalize_name(requirement.name)] == Version(bound)
 
 
 def test_the_names_of_extras_are_those_of_the_project() -> None:
