@@ -8,6 +8,7 @@ import torch.nn.functional as F  # noqa: N812
 
 from railsearch import TextRetriever, TwoPass
 from railsearch.encoders import Side
+from railsearch.errors import InvalidInputError
 from railsearch.recipes import TextRecipe, TextTrainingConfig
 from railsearch.similarity import LateInteraction, MixtureOfLogits
 from tests.support.tiny_text import PAIRS, make_base, make_data
@@ -59,6 +60,24 @@ def test_it_is_trained_saved_indexed_and_searched(base: Path, tmp_path: Path) ->
         retriever.model.query_parts(QUESTIONS), retriever.model.item_parts(PASSAGES)
     )
     torch.testing.assert_close(result.scores, expected.detach().topk(3).values, rtol=0.01, atol=0.05)
+
+
+def test_it_can_follow_a_tuned_cosine(base: Path) -> None:
+    training = TextTrainingConfig(epochs=1, batch_size=10, learning_rate=0.01)
+    cosine = TextRetriever.fit(
+        make_data(), make_recipe(base, pooling="mean", similarity={"kind": "cosine"}, training=training)
+    )
+    start = make_recipe(base, training=TextTrainingConfig(epochs=0))
+    multi = TextRetriever.fit(make_data(), start, start=cosine, show_progress=False)
+    with torch.no_grad():
+        scores, expected = (
+            each.similarity.score(each.query_parts(QUESTIONS), each.item_parts(PASSAGES))
+            for each in (multi.model, cosine.model)
+        )
+    torch.testing.assert_close(scores, expected, rtol=1e-4, atol=1e-4)
+    two = start.model_copy(update={"encoder": start.encoder.model_copy(update={"shares_backbone": False})})
+    with pytest.raises(InvalidInputError, match="shares_backbone is False but True in the encoder to start from"):
+        TextRetriever.fit(make_data(), two, start=cosine)
 
 
 def test_dropout_of_components_reaches_a_mixture_of_texts(base: Path) -> None:

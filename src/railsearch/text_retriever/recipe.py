@@ -159,11 +159,17 @@ def build_text_model(recipe: TextRecipe, *, allow_download: bool = False) -> Tex
 
 
 def continue_model(start: TextModel, recipe: TextRecipe) -> TextModel:
-    """Return a copy of a trained model to train further; after a cosine, the similarity is the recipe's mixture."""
+    """Return a copy of a trained model to train further; after a cosine, the similarity is the recipe's.
+
+    That is a mixture over the same embedding, or late interaction between components that begin as that embedding.
+    """
     model = copy.deepcopy(start)
     similarity = build_text_similarity(recipe, dim=model.encoder.dim)
     if recipe.derives_components and isinstance(start.similarity, DotProduct):
         return TextModel(encoder=model.encoder, similarity=similarity).train(False)
+    poolings = (start.encoder.pooling, recipe.encoder.pooling)
+    if poolings == (Pooling.MEAN, Pooling.MULTI) and isinstance(start.similarity, DotProduct):
+        return TextModel(encoder=start.encoder.repooled(recipe.encoder), similarity=similarity).train(False)
     if not is_continued(similarity, start.similarity):
         raise InvalidInputError(
             f"the start has {start.similarity} but the recipe {similarity}; use the similarity and the components of "

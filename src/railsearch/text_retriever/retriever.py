@@ -98,7 +98,8 @@ class TextRetriever:
             pairs: (question, passage) pairs, a table with these two columns, or `QuestionPassages`.
             recipe: settings of the model and of training.
             start: a retriever whose model is trained further, in place of the recipe's base; it is not changed. A
-                mixture over one embedding for each text can follow a cosine: it starts as that cosine.
+                mixture over one embedding for each text, or multi pooling, can follow a cosine: it starts as that
+                cosine.
             folder: folder for checkpoints and the log; an interrupted run in it continues.
             save_to: save the model there when training is done; checked before training starts.
             overwrite: replace a text retriever that is in `save_to`.

@@ -10,7 +10,9 @@ from torch import Generator, Tensor
 
 from railsearch import BruteForce, Combined, Index, TwoPass, fit_similarity
 from railsearch.errors import InvalidInputError
-from railsearch.similarity import LateInteraction, MixtureOfLogits
+from railsearch.kernels.blocks import SCORING_VALUES
+from railsearch.similarity import LateInteraction, MixtureOfLogits, late_interaction
+from railsearch.similarity.parts import all_products
 from railsearch.testing import check_similarity_contract
 
 
@@ -142,6 +144,20 @@ def test_an_index_certifies_with_every_precision_filter_and_deletion(tmp_path: P
         assert bool(index.search(queries, 6, TwoPass(), allow=allow).is_exact.all())
         explanation = index.explain(queries[0], int(expected.ids[0, 0]))
         assert explanation.gate_weights.shape == (3, 5)
+
+
+def test_component_scores_of_all_items_are_never_in_memory_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    sizes = []
+
+    def counted(query_components: Tensor, item_components: Tensor) -> Tensor:
+        sizes.append(len(query_components) * len(item_components))
+        return all_products(query_components, item_components)
+
+    monkeypatch.setattr(late_interaction, "all_products", counted)
+    late = make_late(16, 32)
+    queries, items = draw(32, 16, 6), draw(500, 32, 6, seed=2)
+    Index.build(late, items, show_progress=False).search(queries, 3, BruteForce())
+    assert max(sizes) * 16 * 32 <= SCORING_VALUES < 32 * 500 * 16 * 32
 
 
 def test_wrong_input() -> None:

@@ -35,7 +35,7 @@ from railsearch.encoders.text.pooling import ParameterisedPooling, pool_mean, po
 from railsearch.encoders.text.settings import Pooling, Side, TextEncoderConfig, TokenPlace
 from railsearch.encoders.text.tokens import TextTokens, batches_by_length, check_texts, chunks
 from railsearch.folders import WEIGHTS_FILE, register_opener
-from railsearch.foundation.errors import ModelFolderError
+from railsearch.foundation.errors import InvalidInputError, ModelFolderError
 from railsearch.foundation.inputs import as_choice, check_count
 from railsearch.foundation.progress import counting
 from railsearch.similarity.contract import ConfigValue
@@ -113,6 +113,26 @@ class TextEncoder(nn.Module):
         backbone = load_backbone(folder)
         check_positions(settings, backbone)
         return cls(backbone=backbone, tokenizer=tokenizer, settings=settings, place=choose_place(settings, backbone))
+
+    def repooled(self, settings: TextEncoderConfig) -> Self:
+        """Return an encoder with a copy of the pretrained weights, as they are now, and the pooling of the settings.
+
+        The components of multi pooling then begin as the mean of a fine-tuned encoder.
+        """
+        check_positions(settings, self.backbone)
+        if settings.shares_backbone != (self.passage_backbone is None):
+            raise InvalidInputError(
+                f"shares_backbone is {settings.shares_backbone} but {self.passage_backbone is None} in the encoder to "
+                "start from; use the same value."
+            )
+        repooled = type(self)(
+            backbone=copy.deepcopy(self.backbone),
+            tokenizer=self._tokens.tokenizer,
+            settings=settings,
+            place=self.token_place,
+        )
+        repooled.passage_backbone = copy.deepcopy(self.passage_backbone)
+        return repooled
 
     @property
     def settings(self) -> dict[str, ConfigValue]:
