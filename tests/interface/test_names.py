@@ -11,7 +11,7 @@ import railsearch
 from railsearch.foundation import errors
 
 LONGEST_PARAMETER = 170
-LONGEST_SIGNATURE = 1000
+LONGEST_SIGNATURE = 1100
 MODULES = [
     "baselines",
     "benchmark",

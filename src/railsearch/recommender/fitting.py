@@ -11,6 +11,7 @@ from railsearch.foundation.errors import InvalidInputError
 from railsearch.models import SequentialModel
 from railsearch.recommender.features import features_of
 from railsearch.recommender.recipe import Recipe, build_encoder, build_similarity, starts_as_cosine
+from railsearch.recommender.teaching import ask_about_users
 from railsearch.recommender.updating import TrainedModel
 from railsearch.recommender.warm_start import copy_weights
 from railsearch.similarity import DotProduct, MixtureConfig
@@ -20,8 +21,11 @@ from railsearch.training.cosine_first import CosineFirstTask, plain_similarity
 from railsearch.training.loop import train
 from railsearch.training.processes import Processes
 from railsearch.training.run_folder import check_run_folder
-from railsearch.training.task import FirstPhase
+from railsearch.training.task import FirstPhase, Task
+from railsearch.training.tasks.distilled import DistilledTask
 from railsearch.training.tasks.histories import NextItemTask
+from railsearch.training.tasks.students import HistoryStudent
+from railsearch.training.teacher import TeacherLike
 
 COSINE_START_RATE = 0.1
 TEMPERATURE = "similarity.own_temperature."
@@ -36,7 +40,7 @@ class PlannedRun:
     """A training run that can start: the model with its first weights, and all that the loop takes."""
 
     model: SequentialModel
-    task: NextItemTask | CosineFirstTask
+    task: Task
     config: TrainingConfig
     about: dict[str, object]
     rate_factors: dict[str, float]
@@ -51,15 +55,16 @@ def train_model(
     folder: Path | None,
     processes: Processes,
     show_progress: bool | None,
+    teacher: TeacherLike | None = None,
 ) -> tuple[SequentialModel, FitReport]:
     """Build the model of a recipe and train it on a split; return it with the weights of the best epoch.
 
     With a start, the weights begin as those of a trained model, and the start is validated as epoch 0. The first rows
-    of items and users are those of the start.
+    of items and users are those of the start. A teacher replaces the file that the recipe names.
     """
     if folder is not None:
         check_run_folder(folder)
-    planned = plan_run(recipe, split, start=start, folder=folder)
+    planned = plan_run(recipe, split, start=start, folder=folder, teacher=teacher, show_progress=show_progress)
     report = train(
         planned.task,
         planned.config,
@@ -75,7 +80,15 @@ def train_model(
     return planned.model, report
 
 
-def plan_run(recipe: Recipe, split: Split, *, start: TrainedModel | None, folder: Path | None) -> PlannedRun:
+def plan_run(
+    recipe: Recipe,
+    split: Split,
+    *,
+    start: TrainedModel | None,
+    folder: Path | None,
+    teacher: TeacherLike | None = None,
+    show_progress: bool | None = None,
+) -> PlannedRun:
     """Build the model of a recipe, and the task that trains it on a split; check the settings against both."""
     _check_user_table(recipe, split.interactions.num_users)
     features = features_of(recipe, split.interactions)  # (N, F)
@@ -89,9 +102,16 @@ def plan_run(recipe: Recipe, split: Split, *, start: TrainedModel | None, folder
     config, plain = _resolve_cosine_epochs(recipe, model, folder, has_start=start is not None)
     factors = _rate_factors(recipe, model)
     fixed = frozenset(name for name in factors if not name.startswith(TEMPERATURE))
+    task: Task = NextItemTask(model, split, config) if plain is None else CosineFirstTask(model, plain, split, config)
+    teacher = config.teacher if teacher is None else teacher
+    about["teacher scores"] = None
+    if teacher is not None:
+        scores = ask_about_users(teacher, model, split, config, show_progress=show_progress)
+        task = DistilledTask(task, HistoryStudent(model, split, plain), scores, config)
+        about["teacher scores"] = scores.checksum()
     return PlannedRun(
         model=model,
-        task=NextItemTask(model, split, config) if plain is None else CosineFirstTask(model, plain, split, config),
+        task=task,
         config=config,
         about=about,
         rate_factors=factors,

@@ -28,7 +28,7 @@ from railsearch.recommender.recommending import ExcludedItems, Options, recommen
 from railsearch.recommender.requests import HistoriesLike, Requests, UnknownItems
 from railsearch.recommender.similar import find_similar
 from railsearch.recommender.updating import TrainedModel, as_tested, plan_training
-from railsearch.training import FitReport
+from railsearch.training import FitReport, TeacherLike
 from railsearch.training.processes import Processes
 
 if TYPE_CHECKING:
@@ -76,20 +76,20 @@ class Recommender:
     @classmethod
     def fit(
         cls, interactions: InteractionsLike, recipe: Recipe | None = None, *, split: Split | None = None,
-        start: "Recommender | None" = None, since: Time | None = None, folder: str | Path | None = None,
-        save_to: str | Path | None = None, overwrite: bool = False, processes: Processes | None = None,
-        show_progress: bool | None = None,
+        start: "Recommender | None" = None, teacher: TeacherLike | None = None, since: Time | None = None,
+        folder: str | Path | None = None, save_to: str | Path | None = None, overwrite: bool = False,
+        processes: Processes | None = None, show_progress: bool | None = None,
     ) -> Self:  # fmt: skip
         """Train a recommender, and measure it on the test items of the split.
 
         Args:
             interactions: `Interactions`, or a table with the columns user, item and timestamp.
-            recipe: settings of the model and of training; by default SASRec with a Mixture of Logits, or with a start,
-                its recipe with fewer epochs and a lower rate (`railsearch.recipes.update_recipe`).
+            recipe: settings; by default SASRec with a Mixture of Logits, or for a start `recipes.update_recipe`.
             split: the events to train on and to hold out; by default as the recipe states: each user's last item for
                 the test, and the one before it to pick the epoch.
             start: a recommender that training continues with new events, items and users, or a cosine that a mixture
                 continues; it is not changed. Its items keep their rows, and stay even if the data omits them.
+            teacher: a scorer to follow: a function of users and items, or a table or a file of user, item, score.
             since: train only on events later than this time, in seconds or as a date; earlier ones are histories only.
             folder: folder for checkpoints and the log; an interrupted run in it continues.
             save_to: save the model there when training is done; checked before training starts.
@@ -103,7 +103,7 @@ class Recommender:
         recipe, split = plan_training(interactions, recipe, split=split, start=trained, since=since)
         known, processes = split.interactions, processes or Processes()
         model, report = train_model(
-            recipe, split, start=trained, processes=processes,
+            recipe, split, start=trained, processes=processes, teacher=teacher,
             folder=None if folder is None else as_path(folder), show_progress=show_progress,
         )  # fmt: skip
         analysis = analyze_test(model, split, k=min(10, known.num_items)) if processes.is_first else None

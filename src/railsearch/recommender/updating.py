@@ -48,7 +48,7 @@ def update_recipe(recipe: Recipe) -> Recipe:
     >>> recipe.training.epochs, recipe.training.learning_rate, recipe.training.num_negatives
     (5, 0.0005, 64)
     """
-    training = recipe.training.model_dump(exclude={"cosine_epochs"}) | UPDATE_SETTINGS
+    training = recipe.training.model_dump(exclude={"cosine_epochs", "teacher"}) | UPDATE_SETTINGS
     return Recipe(**{**recipe.model_dump(), "training": training})
 
 

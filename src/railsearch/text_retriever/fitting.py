@@ -8,11 +8,16 @@ import xxhash
 from railsearch.data import QuestionPassages
 from railsearch.models import TextModel
 from railsearch.text_retriever.recipe import TextRecipe
+from railsearch.text_retriever.teaching import ask_about_texts
 from railsearch.training import FitReport
 from railsearch.training.loop import train
 from railsearch.training.processes import Processes
 from railsearch.training.run_folder import check_run_folder
+from railsearch.training.task import Task
+from railsearch.training.tasks.distilled import DistilledTask
+from railsearch.training.tasks.students import TextStudent
 from railsearch.training.tasks.texts import TextTask
+from railsearch.training.teacher import TeacherLike
 
 
 def train_model(
@@ -24,6 +29,7 @@ def train_model(
     folder: Path | None,
     processes: Processes,
     show_progress: bool | None,
+    teacher: TeacherLike | None = None,
 ) -> tuple[FitReport, int]:
     """Train a model in place; return the report, and how many passages each validation ranked.
 
@@ -35,24 +41,33 @@ def train_model(
         folder: folder for checkpoints and the log.
         processes: the processes that train together.
         show_progress: draw a progress bar; by default only on a terminal.
+        teacher: a scorer to follow, in place of the file that the recipe names.
     """
     if folder is not None:
         check_run_folder(folder)
     config = recipe.training
-    task = TextTask(model, data, config, processes)
+    texts = TextTask(model, data, config, processes)
+    task: Task = texts
+    about = {**describe_run(recipe, data), "first weights": first_weights}
+    teacher = config.teacher if teacher is None else teacher
+    about["teacher scores"] = None
+    if teacher is not None:
+        scores = ask_about_texts(teacher, model, data, config, show_progress=show_progress)
+        student = TextStudent(model, data, micro_batch_size=config.micro_batch_size)
+        task, about["teacher scores"] = DistilledTask(texts, student, scores, config), scores.checksum()
     factor = config.new_learning_rate / config.learning_rate
     report = train(
         task,
         config,
         folder=folder,
-        about={**describe_run(recipe, data), "first weights": first_weights},
+        about=about,
         processes=processes,
         validates_start=True,
         rate_factors=dict.fromkeys(model.new_names(), factor),
         unit="pairs",
         show_progress=show_progress,
     )
-    return report, len(task.ranked)
+    return report, len(texts.ranked)
 
 
 def describe_run(recipe: TextRecipe, data: QuestionPassages) -> dict[str, object]:

@@ -35,7 +35,7 @@ from railsearch.text_retriever.fitting import train_model
 from railsearch.text_retriever.folder import FORMAT, SavedRetriever, read_retriever, write_retriever
 from railsearch.text_retriever.passages import EncodedPassages, PassagesLike, as_passages, check_new
 from railsearch.text_retriever.recipe import TextRecipe, build_text_model, continue_model, read_split_data
-from railsearch.training import FitReport
+from railsearch.training import FitReport, TeacherLike
 from railsearch.training.processes import Processes
 
 QuestionsLike = TypeAliasType("QuestionsLike", QuestionPassages | PairsLike)
@@ -85,6 +85,7 @@ class TextRetriever:
         recipe: TextRecipe,
         *,
         start: "TextRetriever | None" = None,
+        teacher: TeacherLike | None = None,
         folder: str | Path | None = None,
         save_to: str | Path | None = None,
         overwrite: bool = False,
@@ -100,6 +101,8 @@ class TextRetriever:
             start: a retriever whose model is trained further, in place of the recipe's base; it is not changed. A
                 mixture over one embedding for each text, or multi pooling, can follow a cosine: it starts as that
                 cosine.
+            teacher: a scorer to follow, such as a cross-encoder: a function of questions (n,) and passages (n,) that
+                returns scores (n,), or a table or a file of question, passage, score, in place of `training.teacher`.
             folder: folder for checkpoints and the log; an interrupted run in it continues.
             save_to: save the model there when training is done; checked before training starts.
             overwrite: replace a text retriever that is in `save_to`.
@@ -122,6 +125,7 @@ class TextRetriever:
             folder=None if folder is None else as_path(folder),
             processes=processes,
             show_progress=show_progress,
+            teacher=teacher,
         )
         evaluation = None
         if data.test is not None and processes.is_first:

@@ -30,8 +30,9 @@ STATE_FILE = "state.json"
 TENSOR_FILES = ("model", "best", "optimizer")
 AVERAGES = "averages"
 """The file of a run that averages its weights."""
-FREE_SETTINGS = {"epochs", "patience", "checkpoint_minutes", "validate_every", "tensorboard"}
-"""Settings of a run's length and its monitoring, which may change when the run resumes."""
+FREE_SETTINGS = {"epochs", "patience", "checkpoint_minutes", "validate_every", "tensorboard", "teacher"}
+"""Settings of a run's length and its monitoring, which may change when the run resumes. The file of a teacher's
+scores may move, but the scores may not change."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -7,6 +7,7 @@ from pydantic import Field
 
 from railsearch.foundation.inputs import LARGEST_SEED
 from railsearch.foundation.settings import Config
+from railsearch.training.distillation import TeacherLoss
 from railsearch.training.negatives import Negatives
 
 
@@ -55,6 +56,30 @@ class LoopConfig(Config):
         ge=0,
         description="weight of the mean squared cosine between the components of one query, item or text, which "
         "keeps them apart",
+    )
+    teacher: str | None = Field(
+        default=None,
+        description="a Parquet, Arrow or CSV file with scores of a teacher to follow, in the columns query (user, "
+        "question), item (passage) and score",
+    )
+    teacher_loss: TeacherLoss = Field(
+        default=TeacherLoss.KL,
+        description="kl: divergence of the softmax over a list of items from the teacher's; margin_mse: squared error "
+        "of the margin between two items",
+    )
+    teacher_weight: float = Field(
+        default=0.5, gt=0, le=1, description="share of the teacher's loss in the loss; 1 follows the teacher alone"
+    )
+    teacher_temperature: float | None = Field(
+        default=None,
+        gt=0,
+        description="divides the teacher's scores; by default their standard deviation within a query (the median)",
+    )
+    teacher_items: int = Field(
+        default=32,
+        ge=2,
+        description="most scored items of a query in a step, drawn again in each; a teacher that is a function scores "
+        "four times as many",
     )
     patience: int | None = Field(
         default=None, ge=1, description="stop after this many validations without a better one"

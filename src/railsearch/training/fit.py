@@ -1,5 +1,6 @@
 """Train a similarity on existing embeddings, such as those of a two-tower model or a text encoder."""
 
+from dataclasses import replace
 from pathlib import Path
 
 import torch
@@ -20,17 +21,23 @@ from railsearch.similarity import MixtureOfLogits, Similarity, check_similarity
 from railsearch.similarity.fingerprints import compute_fingerprint
 from railsearch.training.calibration import calibrate_temperature
 from railsearch.training.config import Schedule, TrainingConfig
+from railsearch.training.distillation import TeacherLoss
 from railsearch.training.loop import train
 from railsearch.training.negatives import Negatives
 from railsearch.training.report import EpochReport, FitReport
+from railsearch.training.task import Task
+from railsearch.training.tasks.distilled import DistilledTask
 from railsearch.training.tasks.pairs import PairData, PairTask, as_pair_data
+from railsearch.training.tasks.students import PairStudent
+from railsearch.training.tasks.taught_pairs import ask_about_rows
+from railsearch.training.teacher import TeacherLike, TeacherScores
 
 
 def fit_similarity(
     similarity: Similarity,
     query_embeddings: ArrayLike,
     item_embeddings: ArrayLike,
-    pairs: ArrayLike,
+    pairs: ArrayLike | None = None,
     *,
     validation_pairs: ArrayLike | None = None,
     seen_pairs: ArrayLike | None = None,
@@ -47,6 +54,11 @@ def fit_similarity(
     balance_weight: float = 0.001,
     decorrelation_weight: float = 0.0,
     user_penalty_weight: float = 0.1,
+    teacher: TeacherLike | None = None,
+    teacher_loss: TeacherLoss | str = TeacherLoss.KL,
+    teacher_weight: float | None = None,
+    teacher_temperature: float | None = None,
+    teacher_items: int = 32,
     patience: int | None = 5,
     calibrates: bool = True,
     seed: int = 0,
@@ -69,7 +81,8 @@ def fit_similarity(
         similarity: the similarity to train; changed in place.
         query_embeddings: (Q, D), one row for each query or user.
         item_embeddings: (N, D), one row for each item.
-        pairs: (M, 2) integers: row of the query, row of an item that is right for it. A query may have several.
+        pairs: (M, 2) integers: row of the query, row of an item that is right for it. A query may have several. May be
+            omitted with a teacher: its best item of each query is then right.
         validation_pairs: held-out pairs of the same form. Their queries are ranked against all items except the
             query's training items.
         seen_pairs: further right pairs, which are not trained on, such as older purchases: their items are no negatives
@@ -92,6 +105,13 @@ def fit_similarity(
         decorrelation_weight: weight of the mean squared cosine between the components of one query or item; it keeps
             them apart.
         user_penalty_weight: weight of the l2 penalty on the looked-up rows of a user table.
+        teacher: a scorer to follow, such as a ranker that is too slow to search with: a function of query rows (n,) and
+            item rows (n,) that returns scores (n,), or a table or a file with the columns query, item and score; see
+            docs/how-to/distilling.md.
+        teacher_loss: "kl" over lists of items, or "margin_mse" over pairs of items.
+        teacher_weight: share of the teacher's loss; 1 follows the teacher alone. By default 0.5, or 1 without pairs.
+        teacher_temperature: divides the teacher's scores; by default their standard deviation within a query.
+        teacher_items: most scored items of a query in each step; a function scores four times as many.
         patience: stop after this many epochs without a better validation MRR; None never stops early.
         calibrates: choose the temperature of a mixture around a dot product, whose embeddings may have any scale, by
             the loss of its start. Other similarities, and trained ones, keep theirs.
@@ -121,8 +141,16 @@ def fit_similarity(
         decorrelation_weight=check_not_negative(decorrelation_weight, name="decorrelation_weight"),
         user_penalty_weight=check_not_negative(user_penalty_weight, name="user_penalty_weight"),
         patience=None if patience is None else check_count(patience, name="patience"),
+        teacher_loss=as_choice(TeacherLoss, teacher_loss, name="teacher_loss"),
+        teacher_weight=_teacher_weight(teacher_weight, has_pairs=pairs is not None),
+        teacher_temperature=(
+            None if teacher_temperature is None else check_positive(teacher_temperature, name="teacher_temperature")
+        ),
+        teacher_items=check_count(teacher_items, name="teacher_items", minimum=2),
         seed=check_seed(seed),
     )
+    if pairs is None and teacher is None:
+        raise InvalidInputError("pairs is None and teacher is None; give the pairs, a teacher, or both.")
     weights = list(similarity.parameters())
     is_trained = any(weight.requires_grad for weight in weights)
     if weights and epochs and not is_trained:
@@ -142,32 +170,49 @@ def fit_similarity(
     )
     if not user_table_hashing:
         _check_user_table(similarity, data)
+    scores = None
+    if teacher is not None:
+        scores = ask_about_rows(teacher, similarity, data, config, show_progress=show_progress)
+        if pairs is None:
+            data = replace(data, pairs=scores.best_pairs().to(data.pairs.device))
     if calibrates:
         calibrate_temperature(similarity, data.queries, data.items, data.pairs, seed=seed)
     if not is_trained:
         validation = PairTask(similarity, data, config).validate()
         return FitReport((EpochReport(0, None, None, validation, 0.0),), 0)
-    if epochs:
+    if epochs and (scores is None or config.teacher_weight < 1):
         _check_negatives(config, data)
     run_folder = None if folder is None else as_path(folder)
+    task: Task = PairTask(similarity, data, config)
+    if scores is not None:
+        task = DistilledTask(task, PairStudent(similarity, data), scores, config)
     return train(
-        PairTask(similarity, data, config),
+        task,
         config,
         folder=run_folder,
-        about=None if run_folder is None else _describe_run(similarity, data),
+        about=None if run_folder is None else _describe_run(similarity, data, scores),
         validates_start=True,
         unit="pairs",
         show_progress=show_progress,
     )
 
 
-def _describe_run(similarity: Similarity, data: PairData) -> dict[str, str]:
+def _teacher_weight(weight: float | None, *, has_pairs: bool) -> float:
+    if weight is None:
+        return 0.5 if has_pairs else 1.0
+    if check_positive(weight, name="teacher_weight") > 1:
+        raise InvalidInputError(f"teacher_weight is {weight:g}; give a share of the loss, above 0 and at most 1.")
+    return float(weight)
+
+
+def _describe_run(similarity: Similarity, data: PairData, scores: TeacherScores | None) -> dict[str, str | None]:
     """Return everything besides the settings that a run depends on; a folder with another run is refused."""
     kind = type(similarity).__name__
     return {
         "similarity": kind,
         "first weights": compute_fingerprint(kind, similarity.config, similarity.state_dict()),
         "data": compute_fingerprint("pairs", {}, data.tensors()),
+        "teacher scores": None if scores is None else scores.checksum(),
     }
 
 

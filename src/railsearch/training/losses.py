@@ -11,6 +11,7 @@ from torch import Tensor
 from railsearch.kernels import can_share_softmax, shared_softmax, training_scores, values_per_training_pair
 from railsearch.similarity import ItemParts, QueryParts, Similarity, load_balance_loss
 from railsearch.training.decorrelation import decorrelation_loss
+from railsearch.training.leaves import ItemGradients, as_leaf, as_optional_leaf
 from railsearch.training.negatives import Contrast
 
 VALUES_PER_BLOCK = 2**20
@@ -137,9 +138,9 @@ def _softmax_in_blocks(
     pairs_per_block: int | None,
 ) -> tuple[float, Reached]:
     """Compute the loss block by block, with any similarity and any negatives."""
-    query_leaves = QueryParts(_leaf(query_parts.components), _optional_leaf(query_parts.gate))
-    positive_leaf = _leaf(positive)  # (E, 1)
-    item_gradients = _Gradients(item_parts)
+    query_leaves = QueryParts(as_leaf(query_parts.components), as_optional_leaf(query_parts.gate))
+    positive_leaf = as_leaf(positive)  # (E, 1)
+    item_gradients = ItemGradients(item_parts)
     if pairs_per_block is None:
         is_shared = len(contrast.negatives) < len(contrast.positives)
         pairs_per_block = min(
@@ -150,7 +151,7 @@ def _softmax_in_blocks(
     for rows, group in _blocks(contrast, pairs_per_block):
         negatives = contrast.negatives[group]  # (n,) or (e, n)
         own = item_parts[negatives]
-        negative_leaves = ItemParts(_leaf(own.components), _optional_leaf(own.gate))
+        negative_leaves = ItemParts(as_leaf(own.components), as_optional_leaf(own.gate))
         scores = training_scores(similarity, query_leaves[rows], negative_leaves)  # (e, n)
         if contrast.offsets is not None:
             scores = scores + contrast.offsets[group].to(scores.dtype)  # (e, n)
@@ -197,25 +198,3 @@ def _blocks(contrast: Contrast, pairs_per_block: int) -> Iterator[tuple[slice, i
         for first in range(start, start + size, rows_per_block):
             yield slice(first, min(first + rows_per_block, start + size)), group
         start += size
-
-
-class _Gradients:
-    """Gradients of item parts, summed over blocks that each use a few rows."""
-
-    def __init__(self, item_parts: ItemParts) -> None:
-        self.components = torch.zeros_like(item_parts.components)  # (U, Px, d)
-        self.gate = None if item_parts.gate is None else torch.zeros_like(item_parts.gate)  # (U, P)
-
-    def add(self, rows: Tensor, leaves: ItemParts) -> None:
-        """Add the gradients of these rows."""
-        for total, leaf in ((self.components, leaves.components), (self.gate, leaves.gate)):
-            if total is not None and leaf is not None and leaf.grad is not None:
-                total.index_add_(0, rows.flatten(), leaf.grad.flatten(0, rows.ndim - 1))
-
-
-def _leaf(part: Tensor) -> Tensor:
-    return part.detach().requires_grad_()
-
-
-def _optional_leaf(part: Tensor | None) -> Tensor | None:
-    return None if part is None else _leaf(part)

@@ -145,18 +145,19 @@ def as_pair_data(
     similarity: Similarity,
     query_embeddings: ArrayLike,
     item_embeddings: ArrayLike,
-    pairs: ArrayLike,
+    pairs: ArrayLike | None,
     *,
     validation_pairs: ArrayLike | None = None,
     seen_pairs: ArrayLike | None = None,
     user_ids: ArrayLike | None = None,
     like: Tensor,
 ) -> PairData:
-    """Check embeddings and pairs, and move them to the device and precision of `like`."""
+    """Check embeddings and pairs, and move them to the device and precision of `like`; None are no pairs yet."""
     queries = as_embeddings(query_embeddings, name="query_embeddings", shape=similarity.query_shape).to(like)
     items = as_embeddings(item_embeddings, name="item_embeddings", shape=similarity.item_shape).to(like)
     size = (len(queries), len(items))
-    training = as_pairs(pairs, name="pairs", size=size).to(like.device)
+    none = torch.empty(0, 2, dtype=torch.int64)
+    training = (none if pairs is None else as_pairs(pairs, name="pairs", size=size)).to(like.device)
     if similarity.takes_user_ids and user_ids is None:
         raise InvalidInputError("the similarity has a user table but user_ids is None; give one id for each query.")
     if user_ids is not None and not similarity.takes_user_ids:
