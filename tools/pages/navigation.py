@@ -16,10 +16,11 @@ SECTIONS = {
         "How-to",
         "Answers to one question each.",
         (
-            "comparing", "choosing-a-strategy", "filtering", "index-on-disk", "live-updates", "migrating", "debugging",
-            "benchmarking", "engines", "preparing-data", "recommenders", "text-retrievers", "late-interaction",
-            "training", "negatives", "several-processes", "new-items", "updating", "evaluating", "recommending",
-            "operating", "shards", "ray", "batch", "scale", "exporting", "own-similarity", "own-engine", "own-encoder",
+            "comparing", "choosing-a-strategy", "filtering", "index-on-disk", "live-updates", "migrating",
+            "debugging", "benchmarking", "engines", "preparing-data", "recommenders", "text-retrievers",
+            "late-interaction", "training", "negatives", "distilling", "several-processes", "new-items", "updating",
+            "evaluating", "recommending", "operating", "shards", "ray", "batch", "scale", "exporting",
+            "own-similarity", "own-engine", "own-encoder",
         ),
     ),
     "concepts": (

@@ -11,6 +11,7 @@ from railsearch.text_retriever.recipe import TextRecipe
 from railsearch.text_retriever.teaching import ask_about_texts
 from railsearch.training import FitReport
 from railsearch.training.loop import train
+from railsearch.training.mining import NegativeMiner
 from railsearch.training.processes import Processes
 from railsearch.training.run_folder import check_run_folder
 from railsearch.training.task import Task
@@ -46,7 +47,8 @@ def train_model(
     if folder is not None:
         check_run_folder(folder)
     config = recipe.training
-    texts = TextTask(model, data, config, processes)
+    miner = NegativeMiner(model, data, config, folder) if config.mine_negatives else None
+    texts = TextTask(model, data, config, processes, miner)
     task: Task = texts
     about = {**describe_run(recipe, data), "first weights": first_weights}
     teacher = config.teacher if teacher is None else teacher

@@ -177,6 +177,26 @@ class TextTrainingConfig(LoopConfig):
     num_hard_negatives: int = Field(
         default=0, ge=0, description="hard negatives that are added for each question of a batch"
     )
+    mine_negatives: int = Field(
+        default=0,
+        ge=0,
+        description="mined negatives that are added for each question of a batch: before each epoch, the model "
+        "searches the passages for each training question",
+    )
+    mine_depth: int = Field(
+        default=50, ge=1, description="best passages of a question from which its mined negatives are drawn"
+    )
+    mine_margin: float = Field(
+        default=0.05,
+        ge=0,
+        description="skip passages whose score is above that of the best right passage less this share of it: they are "
+        "often right too",
+    )
+    mine_passages: int | None = Field(
+        default=None,
+        ge=1,
+        description="random passages that mining searches besides the right ones; all passages by default",
+    )
     validation_passages: int | None = Field(
         default=None,
         ge=1,

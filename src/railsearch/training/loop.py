@@ -247,7 +247,7 @@ class _Run:
         # Dropout takes no generator: it draws from the global state.
         torch.manual_seed(derive_seed(self.config.seed, "dropout", epoch, step, self.processes.rank))
         shared = derive_seed(self.config.seed, "shared", epoch, step)
-        own = self.task.step(Batch(examples, self.processes.own(examples), generator, shared, is_first_phase))
+        own = self.task.step(Batch(examples, self.processes.own(examples), generator, shared, is_first_phase, epoch))
         losses = StepLosses(*self.processes.sum(own.softmax, own.balance))
         if not math.isfinite(losses.softmax):
             raise diverged(f"the loss is {losses.softmax}", self.config)

@@ -23,6 +23,8 @@ class Batch:
     """Seed of the random numbers that are equal in all processes."""
     is_first_phase: bool = False
     """Whether the step belongs to the first phase of a run that has one."""
+    epoch: int = 0
+    """Number of the epoch, from 1; 0 outside of a run."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -14,6 +14,7 @@ from railsearch.models.text import TextModel
 from railsearch.training.cached import CachedEncoding
 from railsearch.training.config import TextTrainingConfig
 from railsearch.training.losses import StepLosses, backward_sampled_softmax
+from railsearch.training.mining import NegativeMiner
 from railsearch.training.negatives import Contrast, RightPairs
 from railsearch.training.processes import Processes
 from railsearch.training.task import Batch, check_metric, check_weights
@@ -28,13 +29,19 @@ class TextTask:
     """
 
     def __init__(
-        self, model: TextModel, data: QuestionPassages, config: TextTrainingConfig, processes: Processes | None = None
+        self,
+        model: TextModel,
+        data: QuestionPassages,
+        config: TextTrainingConfig,
+        processes: Processes | None = None,
+        miner: NegativeMiner | None = None,
     ) -> None:
         self.model: nn.Module = model
         self._model = model
         self._data = data
         self._config = config
         self._processes = processes or Processes()
+        self._miner = miner
         self._pairs = data.train.pairs  # (M, 2)
         self._device = next(model.parameters()).device
         num_passages = len(data.passages)
@@ -61,9 +68,12 @@ class TextTask:
         """Run one forward and backward pass, which adds the gradient to the weights."""
         data, similarity, processes = self._data, self._model.similarity, self._processes
         questions, positives = self._pairs[batch.examples].t().contiguous()  # (E,)
-        hard = draw_hard_negatives(
-            data.train, questions, self._config.num_hard_negatives, Generator().manual_seed(batch.seed)
-        )  # (h,)
+        generator = Generator().manual_seed(batch.seed)
+        hard = draw_hard_negatives(data.train, questions, self._config.num_hard_negatives, generator)  # (h,)
+        if self._miner is not None:
+            mined = self._miner.negatives_of(batch.epoch)
+            drawn = draw_hard_negatives(mined, questions, self._config.mine_negatives, generator)
+            hard = torch.cat([hard, drawn])
         passages = torch.unique(torch.cat([positives, hard]))  # (U,) each once
         contrast = Contrast(
             positives=torch.searchsorted(passages, positives).to(self._device),
