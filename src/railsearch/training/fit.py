@@ -55,7 +55,7 @@ def fit_similarity(
     decorrelation_weight: float = 0.0,
     user_penalty_weight: float = 0.1,
     teacher: TeacherLike | None = None,
-    teacher_loss: TeacherLoss | str = TeacherLoss.KL,
+    teacher_loss: str = TeacherLoss.KL.value,
     teacher_weight: float | None = None,
     teacher_temperature: float | None = None,
     teacher_items: int = 32,

@@ -87,19 +87,19 @@ def mine_negatives(
         config: depth, margin, and the number of passages to search.
         generator: draws the passages, on the CPU.
     """
+    questions, similarity = data.train, model.similarity
+    rows = _searched_rows(data, config, generator)  # (n,)
+    own, right = questions.pairs.t().contiguous()  # (M,)
     was_training = model.training
     model.train(False)
     try:
-        questions, rows = data.train, _searched_rows(data, config, generator)  # (n,)
         query_parts = model.query_parts(questions.texts)
         item_parts = model.item_parts([data.passages[row] for row in rows.tolist()])
+        scores, places = find_best(similarity, query_parts, item_parts, min(config.mine_depth, len(rows)))  # (Q, k)
+        right_scores = _pair_scores(similarity, query_parts, item_parts, own, torch.searchsorted(rows, right))  # (M,)
     finally:
         model.train(was_training)
-    scores, places = find_best(model.similarity, query_parts, item_parts, min(config.mine_depth, len(rows)))  # (Q, k)
     found = rows[places.cpu()]  # (Q, k)
-    own, right = questions.pairs.unbind(dim=1)  # (M,)
-    at = torch.searchsorted(rows, right)  # (M,)
-    right_scores = _pair_scores(model.similarity, query_parts, item_parts, own, at)  # (M,)
     best = torch.full((len(questions),), -torch.inf).scatter_reduce(0, own, right_scores, "amax")  # (Q,)
     most = best - config.mine_margin * best.abs()  # (Q,)
     is_right = RightPairs(questions.pairs, num_items=len(data.passages)).among(torch.arange(len(questions)), found)

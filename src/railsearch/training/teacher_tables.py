@@ -69,7 +69,7 @@ def _read(teacher: ArrowTable | str | Path) -> "tuple[DataFrame, str]":
         if suffix == ".parquet":
             return pl.read_parquet(file), str(file)
         if suffix in ARROW:
-            return pl.read_ipc(file, memory_map=False), str(file)
+            return pl.read_ipc(file), str(file)
     except (pl.exceptions.PolarsError, OSError, ValueError) as error:
         raise InvalidInputError(f"{file} cannot be read as a table ({error}); write it again.") from error
     raise InvalidInputError(f"{file} has an unknown format; give one of: {FORMATS}.")
