@@ -9,6 +9,7 @@ from torch import Tensor
 
 from railsearch.kernels import training_scores, values_per_training_pair
 from railsearch.similarity import ItemParts, QueryParts, Similarity, load_balance_loss
+from railsearch.training.decorrelation import decorrelation_loss
 from railsearch.training.leaves import ItemGradients, as_leaf, as_optional_leaf
 from railsearch.training.losses import MOST_CANDIDATES_PER_BLOCK, VALUES_PER_BLOCK, StepLosses
 
@@ -80,6 +81,7 @@ def backward_distillation(
     *,
     loss: TeacherLoss,
     balance_weight: float,
+    decorrelation_weight: float = 0.0,
     num_examples: int | None = None,
     weight: float = 1.0,
     pairs_per_block: int | None = None,
@@ -96,6 +98,7 @@ def backward_distillation(
         lists: items as rows of `item_parts`, and the teacher's scores.
         loss: how the student follows the teacher.
         balance_weight: alpha, the weight of the load-balance loss.
+        decorrelation_weight: weight of the decorrelation losses, over the components of the queries and of the items.
         num_examples: divisor of the sum over lists if other processes have more lists; E by default.
         weight: factor of everything.
         pairs_per_block: query-item pairs in memory at once; by default as many as fit the cache.
@@ -128,6 +131,9 @@ def backward_distillation(
         (item_parts.gate, item_gradients.gate),
         (balance, torch.full_like(balance, balance_weight * share)),
     ]
+    if decorrelation_weight:
+        likeness = decorrelation_loss(query_parts.components) + decorrelation_loss(item_parts.components)  # ()
+        reached.append((likeness, torch.full_like(likeness, decorrelation_weight * share)))
     trained = [(output, gradient) for output, gradient in reached if output is not None and output.requires_grad]
     torch.autograd.backward([output for output, _ in trained], [gradient for _, gradient in trained])
     return StepLosses(softmax=total, balance=balance.item() * share)

@@ -101,6 +101,7 @@ class DistilledTask:
             lists,
             loss=config.teacher_loss,
             balance_weight=config.balance_weight,
+            decorrelation_weight=config.decorrelation_weight,
             num_examples=len(batch.examples),
             weight=config.teacher_weight,
         )
