@@ -116,7 +116,7 @@ def _pair_scores(
     device = query_parts.components.device
     scores = [
         similarity.score_candidates(query_parts[query.to(device)], item_parts[item[:, None].to(device)])[:, 0].cpu()
-        for query, item in zip(queries.split(PAIRS_PER_BLOCK), items.split(PAIRS_PER_BLOCK), strict=True)
+        for query, item in zip(torch.split(queries, PAIRS_PER_BLOCK), torch.split(items, PAIRS_PER_BLOCK), strict=True)
     ]
     return torch.cat(scores)
 
