@@ -34,3 +34,13 @@ def load(path: str | Path) -> Loaded:
     3
     """
     return cast("Loaded", open_folder(path))
+
+
+def a_kind(loaded: object) -> str:
+    """Return the name of a loaded object's kind with its article, for a message.
+
+    >>> a_kind([]), a_kind(0)
+    ('a list', 'an int')
+    """
+    name = type(loaded).__name__
+    return f"{'an' if name[0].lower() in 'aeiou' else 'a'} {name}"

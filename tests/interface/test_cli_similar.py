@@ -53,6 +53,20 @@ def test_of_a_recommender(folder: Path) -> None:
     assert expected["rank"].to_list() == [1, 2, 3, 4] * 2
 
 
+def test_items_may_have_columns_of_the_answer(folder: Path, tmp_path: Path) -> None:
+    recommender = Recommender.load(folder / "model")
+    recommender.items = recommender.items.with_columns(similar=pl.lit("own"), score=pl.lit(7), rank=pl.lit(8))
+    recommender.save(tmp_path / "model")
+    found = json.loads(run("similar", tmp_path / "model", "m3", "-k", 2, "--json"))["similar"]
+    assert list(found[0]) == [
+        "item", "similar", "score", "rank", "title", "similar_of_item", "score_of_item", "rank_of_item",
+    ]  # fmt: skip
+    assert [(row["rank"], row["similar_of_item"], row["rank_of_item"]) for row in found] == [
+        (1, "own", 8),
+        (2, "own", 8),
+    ]
+
+
 def test_of_an_index_and_its_shards(folder: Path) -> None:
     arguments = ("7", "9", "-k", 3, "--allow", "year < 5", "--exclude", "8", "--json")
     whole, split = (

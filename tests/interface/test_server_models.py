@@ -116,7 +116,7 @@ def test_histories_and_users(served: Served, folder: Path) -> None:
         (["plain"], ["recommender"], None, "was not built by a recommender"),
         (["plain", "items"], ["retriever"], None, "has built none of the indexes"),
         (["passages"], ["retriever"], "data", "no --model is a recommender"),
-        (["passages"], ["passages.index"], None, "holds a Index; give the model of a text retriever"),
+        (["passages"], ["passages.index"], None, "holds an Index; give the model of a text retriever"),
     ],
 )
 def test_a_model_must_fit_its_index(

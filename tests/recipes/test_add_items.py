@@ -164,22 +164,36 @@ def test_two_processes_never_lose_items(recommender: Recommender, tmp_path: Path
     assert len(Recommender.load(tmp_path / "model").items) == 41
 
 
+@pytest.mark.parametrize("error", [StorageError("the disk is full; free some space."), OSError("the disk is full")])
 def test_a_failure_of_the_index_says_how_to_go_on(
-    recommender: Recommender, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    error: OSError, recommender: Recommender, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     index = recommender.build_index(tmp_path / "index")
 
     def fail(*_: object, **__: object) -> None:
-        raise StorageError("the disk is full; free some space and try again.")
+        raise error
 
     with monkeypatch.context() as broken:
         broken.setattr(type(index.contents), "put", fail)
         with pytest.raises(
             StorageError, match=r"in the model but not in the index \(the disk is full.*add_items again"
-        ):
+        ) as raised:
             recommender.add_items(NEW)
+    assert "nothing was changed" not in str(raised.value)
     assert len(Recommender.load(tmp_path / "model").items) == len(recommender.items) == 44
     assert recommender.add_items(NEW).num_indexed == 4
+
+
+def test_a_folder_that_cannot_be_locked_is_unchanged(
+    recommender: Recommender, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def fail(*_: object) -> None:
+        raise PermissionError(13, "Permission denied")
+
+    monkeypatch.setattr("railsearch.recommender.adding.only_changer", fail)
+    with pytest.raises(StorageError, match=r"model cannot be changed \(Permission denied\); nothing was changed"):
+        recommender.add_items(NEW)
+    assert len(Recommender.load(tmp_path / "model").items) == 40
 
 
 def test_a_model_without_folder_adds_to_an_index_in_memory_only(trained: Recommender, tmp_path: Path) -> None:
@@ -278,3 +292,15 @@ def test_the_command_adds_items(recommender: Recommender, tmp_path: Path, capsys
     NEW.with_columns(title=pl.lit("another")).write_parquet(new)
     assert run_main("items", "add", model, "--items", new) != 0
     assert "item 1 is already in the model (4 of the 4 items are)" in " ".join(capsys.readouterr().err.split())
+
+
+def test_the_command_completes_an_index_without_a_warning(
+    recommender: Recommender, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    model, place, new = tmp_path / "model", tmp_path / "index", tmp_path / "new.parquet"
+    recommender.build_index(place)
+    Recommender.load(model).add_items(NEW)  # without the index, as if the process had been killed
+    NEW.write_parquet(new)
+    printed = json.loads(run("items", "add", model, "--items", new, "--index", place, "--json"))
+    assert (printed["num_added"], printed["num_indexed"]) == (0, 4)
+    assert "lacks" not in caplog.text

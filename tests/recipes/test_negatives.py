@@ -113,13 +113,15 @@ def test_all_items_are_the_full_softmax(split: Split, similarity: str) -> None:
     assert found.softmax == pytest.approx(expected, rel=1e-4)
 
 
-def test_mixed_negatives_estimate_the_sum_over_all_items() -> None:
+@pytest.mark.parametrize("num_negatives", [1, 2, 3, 5, 128])
+def test_mixed_negatives_estimate_the_sum_over_all_items(num_negatives: int) -> None:
     generator = torch.Generator().manual_seed(0)
     scores = torch.randn(12, generator=generator).double()
     positives = torch.randint(4, 12, (1000,), generator=generator)
-    offsets = mixed_offsets(positives, num_items=12)
+    offsets = mixed_offsets(positives, num_items=12, num_negatives=num_negatives)
     shares = torch.bincount(positives, minlength=12) / 1000
-    chances = (shares.double() + 1 / 12) / 2
+    num_popular = num_negatives // 2  # one more is drawn uniformly if the number is odd
+    chances = (num_popular * shares.double() + (num_negatives - num_popular) / 12) / num_negatives
     assert float((chances * (scores + offsets).exp()).sum()) == pytest.approx(float(scores.exp().mean()))
 
 

@@ -14,7 +14,7 @@ from railsearch.cli.terminal import make_console, print_json, visible
 from railsearch.evaluation import Analysis, Interval
 from railsearch.evaluation.analysis import DEFAULT_K, DEFAULT_POPULAR
 from railsearch.foundation.errors import InvalidInputError
-from railsearch.loading import load
+from railsearch.loading import a_kind, load
 from railsearch.recommender import Recommender
 from railsearch.text_retriever import TextRetriever
 
@@ -65,7 +65,7 @@ def evaluate(
     loaded = load(model)
     if segments:
         if not isinstance(loaded, Recommender):
-            raise InvalidInputError(f"{model} holds a {type(loaded).__name__}; --segments needs a recommender.")
+            raise InvalidInputError(f"{model} holds {a_kind(loaded)}; --segments needs a recommender.")
         analysis = loaded.analyze(
             data, k=DEFAULT_K if k is None else k, popular=DEFAULT_POPULAR if popular is None else popular
         )
@@ -76,7 +76,7 @@ def evaluate(
     elif isinstance(loaded, Recommender):
         evaluation = loaded.evaluate(data)
     else:
-        raise InvalidInputError(f"{model} holds a {type(loaded).__name__}; give a recommender or a text retriever.")
+        raise InvalidInputError(f"{model} holds {a_kind(loaded)}; give a recommender or a text retriever.")
     if as_json:
         print_json({"model": str(model), **evaluation.to_dict()})
         return

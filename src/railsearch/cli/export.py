@@ -9,7 +9,7 @@ from railsearch.cli.options import Json
 from railsearch.cli.recommend import ModelFolder
 from railsearch.cli.terminal import make_console, make_summary_table, print_json
 from railsearch.foundation.errors import InvalidInputError
-from railsearch.loading import load
+from railsearch.loading import a_kind, load
 from railsearch.recommender import Recommender
 
 
@@ -30,7 +30,7 @@ def export(
     """
     loaded = load(model)
     if not isinstance(loaded, Recommender):
-        raise InvalidInputError(f"{model} holds a {type(loaded).__name__}; give a recommender.")
+        raise InvalidInputError(f"{model} holds {a_kind(loaded)}; give a recommender.")
     exported = loaded.export(target, overwrite=overwrite)
     if as_json:
         print_json(exported.to_dict())

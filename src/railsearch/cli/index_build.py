@@ -28,7 +28,7 @@ from railsearch.data import read_items, read_passage_texts
 from railsearch.encoders import Side
 from railsearch.foundation.errors import InvalidInputError
 from railsearch.index import Index, Precision, ScanPrecision
-from railsearch.loading import load
+from railsearch.loading import a_kind, load
 from railsearch.recommender import Recommender
 from railsearch.similarity import Similarity
 from railsearch.text_retriever import TextRetriever
@@ -122,7 +122,7 @@ def build(
     if passages is not None:
         check_own_ids(ids, metadata)
         if not isinstance(loaded, TextRetriever):
-            raise InvalidInputError(f"--passages needs a text retriever but {model} holds a {type(loaded).__name__}.")
+            raise InvalidInputError(f"--passages needs a text retriever but {model} holds {a_kind(loaded)}.")
         if in_parts:
             built, encoding = encode_in_parts(
                 index, model, passages, parts=parts, precision=precision, scan=scan, engine=chosen, runner=runner,
@@ -147,7 +147,7 @@ def build(
     assert items is not None
     batches = read_items(items, ids=ids, metadata=metadata, id_column=id_column, embedding_column=embedding_column)
     if not isinstance(loaded, Similarity):
-        raise InvalidInputError(f"--items needs a similarity but {model} holds a {type(loaded).__name__}.")
+        raise InvalidInputError(f"--items needs a similarity but {model} holds {a_kind(loaded)}.")
     built = Index.build(loaded, batches, path=index, precision=precision, scan=scan, engine=chosen)
     built.prepare_engine()
     report(built, as_json)

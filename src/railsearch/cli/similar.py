@@ -12,7 +12,7 @@ from railsearch.distributed import ShardedIndex
 from railsearch.foundation.errors import InvalidInputError
 from railsearch.foundation.json_values import rows_as_json
 from railsearch.index import Index
-from railsearch.loading import load
+from railsearch.loading import a_kind, load
 from railsearch.recommender import Recommender
 
 
@@ -58,14 +58,15 @@ def similar(
         if index is not None:
             opened.open_index(index, engine=chosen_engine(engine))
         found = opened.similar_items(items, k, exclude=excluded, allow=allow, pad=pad)
-        columns = opened.items.rename({"item": "similar"})
+        taken = {name: f"{name}_of_item" for name in found.columns if name != "item"}  # an item may have such columns
+        columns = opened.items.rename(taken, strict=False).rename({"item": "similar"})
         table = found.join(columns, on="similar", how="left", maintain_order="left")
     elif isinstance(opened, (Index, ShardedIndex)):
         if index is not None:
             raise InvalidInputError(f"{folder} is an index itself; omit --index.")
         table = _of_index(opened, items, k, excluded, allow, pad=pad)
     else:
-        raise InvalidInputError(f"{folder} holds a {type(opened).__name__}; give an index or a recommender.")
+        raise InvalidInputError(f"{folder} holds {a_kind(opened)}; give an index or a recommender.")
     if as_json:
         print_json({"folder": str(folder), "similar": rows_as_json(table)})
     else:

@@ -5,7 +5,7 @@ from pathlib import Path
 
 from railsearch.cli.terminal import make_console, visible
 from railsearch.foundation.errors import InvalidInputError
-from railsearch.loading import load
+from railsearch.loading import a_kind, load
 from railsearch.recipes import Recipe, TextRecipe, read_recipe, recipe_file, update_recipe
 from railsearch.recommender import Recommender
 
@@ -25,8 +25,7 @@ def choose_recipe(
     model = load(start)
     if not isinstance(model, Recommender):
         raise InvalidInputError(
-            f"{start} holds a {type(model).__name__}, and only a recommender can be updated without a recipe; give a "
-            "recipe."
+            f"{start} holds {a_kind(model)}, and only a recommender can be updated without a recipe; give a recipe."
         )
     chosen = update_recipe(model.recipe).with_changes(changes)
     settings = chosen.training

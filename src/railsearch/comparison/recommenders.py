@@ -63,9 +63,6 @@ def compare_recommenders(
     if split.validation is None:
         raise InvalidInputError("the split has no validation items, so the test would pick the epoch; split with them.")
     users = _TimedUsers.of_split(split)
-    temperature = recipe.similarity.temperature if isinstance(recipe.similarity, MixtureConfig) else None
-    cosine = CosineConfig() if temperature is None else CosineConfig(temperature=temperature)
-    own_cosine = recipe.similarity if isinstance(recipe.similarity, CosineConfig) else cosine
     mixture = MixtureConfig() if isinstance(recipe.similarity, CosineConfig) else recipe.similarity
     name = MIXTURE if isinstance(mixture, MixtureConfig) else mixture.kind
     measured = [
@@ -80,7 +77,7 @@ def compare_recommenders(
                 folder=folder,
                 show_progress=show_progress,
             )
-            for own_name, similarity in (("cosine", own_cosine), (name, mixture))
+            for own_name, similarity in (("cosine", cosine_for(recipe)), (name, mixture))
         ),
     ]
     milliseconds = time_searches([own.search for own in measured], num_queries=len(users))
@@ -102,6 +99,20 @@ def compare_recommenders(
         notes=_notes(recipe, num_runs, len(users)),
         machine=describe_machine(),
     )
+
+
+def cosine_for(recipe: Recipe) -> CosineConfig:
+    """Return the cosine of a recipe, or one that treats the temperature as the recipe's mixture does.
+
+    >>> cosine_for(Recipe(similarity=MixtureConfig(temperature=0.1, learns_temperature=True)))
+    CosineConfig(kind='cosine', temperature=0.1, learns_temperature=True, epsilon=1e-06)
+    """
+    config = recipe.similarity
+    if isinstance(config, CosineConfig):
+        return config
+    if not isinstance(config, MixtureConfig):
+        return CosineConfig()
+    return CosineConfig(temperature=config.temperature, learns_temperature=config.learns_temperature)
 
 
 @dataclass(frozen=True, slots=True, eq=False)

@@ -5,14 +5,12 @@ an index that lacks new items still works; the same call again adds them. The co
 model as the source of the index.
 """
 
-import logging
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
 import torch
-from torch import Tensor
 
 from railsearch.foundation.errors import (
     FingerprintError,
@@ -26,9 +24,8 @@ from railsearch.foundation.inputs import ArrowTable
 from railsearch.index import Index, ModelSource
 from railsearch.recommender.answers import index_columns, index_ids
 from railsearch.recommender.folder import FORMAT, SavedRecommender, write_recommender
+from railsearch.recommender.indexing import missing_rows, source_of
 from railsearch.recommender.new_items import grow
-
-logger = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,12 +42,6 @@ class AddedItems:
     """Fingerprint of the model now."""
     index_version: int | None
     """The version of the index now; None without an index."""
-
-
-def source_of(saved: SavedRecommender, folder: Path | None) -> ModelSource:
-    """Return the model as the source of an index."""
-    ancestors = tuple(each.fingerprint for each in saved.ancestors)
-    return ModelSource(FORMAT.name, saved.fingerprint, folder, ancestors)
 
 
 def save(saved: SavedRecommender, target: Path, *, overwrite: bool) -> Path:
@@ -96,23 +87,14 @@ def add_items(
             on_grown(grown)
         try:
             num_indexed = 0 if index is None else _complete(index, grown, source_of(grown, folder), show_progress)
-        except RailsearchError as error:
-            raise type(error)(
+        except (RailsearchError, OSError) as error:
+            kind = type(error) if isinstance(error, RailsearchError) else StorageError
+            raise kind(
                 f"the items are in the model but not in the index ({str(error).rstrip('.')}); then call add_items "
                 "again with the same table."
             ) from error
     version = None if index is None else index.version
     return AddedItems(num_added, num_indexed, len(grown.items), grown.fingerprint, version)
-
-
-def warn_if_behind(index: Index, saved: SavedRecommender) -> None:
-    """Log a warning if an index lacks items that were added to its model."""
-    missing = _missing_rows(index, saved)
-    if len(missing):
-        logger.warning(
-            "%s lacks %d items that were added to its model, such as %r; call add_items with them again",
-            index.path, len(missing), saved.items["item"][int(missing[0])],
-        )  # fmt: skip
 
 
 @contextmanager
@@ -121,21 +103,23 @@ def _changing(folder: Path | None, saved: SavedRecommender) -> Iterator[None]:
     if folder is None:
         yield
         return
-    try:
-        with only_changer(folder):
+    with ExitStack() as stack:
+        try:
+            stack.enter_context(only_changer(folder))
             stated = FORMAT.read(settled_folder(folder)).get("fingerprint")
-            if stated != saved.fingerprint:
-                raise FingerprintError(
-                    f"{folder} holds model {stated} but this is {saved.fingerprint}: it was changed since it was "
-                    "loaded; load it again with Recommender.load and call add_items again."
-                )
-            yield
-    except BlockingIOError as error:
-        raise StorageError(f"another process is adding items to {folder}; wait until it is done.") from error
-    except RailsearchError:
-        raise
-    except OSError as error:
-        raise StorageError(f"{folder} cannot be changed ({error.strerror or error}); nothing was changed.") from error
+        except BlockingIOError as error:
+            raise StorageError(f"another process is adding items to {folder}; wait until it is done.") from error
+        except RailsearchError:
+            raise
+        except OSError as error:
+            cause = error.strerror or error
+            raise StorageError(f"{folder} cannot be changed ({cause}); nothing was changed.") from error
+        if stated != saved.fingerprint:
+            raise FingerprintError(
+                f"{folder} holds model {stated} but this is {saved.fingerprint}: it was changed since it was loaded; "
+                "load it again with Recommender.load and call add_items again."
+            )
+        yield
 
 
 def _check_absent(index: Index, grown: SavedRecommender, num_added: int) -> None:
@@ -149,18 +133,10 @@ def _check_absent(index: Index, grown: SavedRecommender, num_added: int) -> None
         )
 
 
-def _missing_rows(index: Index, saved: SavedRecommender) -> Tensor:
-    """Return the rows of items (n,) that were added after the model that the index states, and are not in it."""
-    built_with = index.source.get("model")
-    num_known = {each.fingerprint: each.num_items for each in saved.ancestors}.get(str(built_with), len(saved.items))
-    rows = torch.arange(num_known, len(saved.items))  # (n,)
-    return rows[index.find(index_ids(saved.items)[rows]) < 0] if len(rows) else rows
-
-
 @torch.no_grad()
 def _complete(index: Index, saved: SavedRecommender, source: ModelSource, show_progress: bool | None) -> int:
     """Add all items that the index lacks in one commit, which states the new source; return their number."""
-    rows = _missing_rows(index, saved)  # (n,)
+    rows = missing_rows(index, saved)  # (n,)
     if len(rows):
         index.contents.put(
             saved.model.encoder.embed_items(rows),

@@ -11,23 +11,21 @@ from railsearch.evaluation import Analysis, Evaluation, analyze_test, evaluate_t
 from railsearch.folders import ModelCard, check_target, register_opener
 from railsearch.foundation.inputs import ArrowTable, as_choice, as_path, check_count
 from railsearch.foundation.results import SearchResult
-from railsearch.index import Allow, Engine, Exclude, Index, ModelSource, Precision, ScanPrecision, Strategy
+from railsearch.index import Allow, Engine, Index, ModelSource, Precision, ScanPrecision, Strategy
 from railsearch.index.rules import MaxPer, Rules
 from railsearch.models import SequentialModel
-from railsearch.recommender.adding import AddedItems, add_items, save, source_of, warn_if_behind
-from railsearch.recommender.answers import index_columns, index_ids
-from railsearch.recommender.card import describe_recommender
+from railsearch.recommender.adding import AddedItems, add_items, save
 from railsearch.recommender.cold_start import ColdStart
 from railsearch.recommender.events import InteractionsLike, as_interactions
 from railsearch.recommender.exporting import ExportedQuery, export_query
-from railsearch.recommender.features import items_of
-from railsearch.recommender.fitting import train_model
+from railsearch.recommender.fitted import fit_recommender
 from railsearch.recommender.folder import FORMAT, Ancestor, SavedRecommender, fingerprint_of, read_recommender
+from railsearch.recommender.indexing import build_index, open_index, source_of
 from railsearch.recommender.recipe import Recipe
-from railsearch.recommender.recommending import ExcludedItems, Options, recommend
+from railsearch.recommender.recommending import ExcludedItems, Options, encode_requests, recommend
 from railsearch.recommender.requests import HistoriesLike, Requests, UnknownItems
 from railsearch.recommender.similar import find_similar
-from railsearch.recommender.updating import TrainedModel, as_tested, plan_training
+from railsearch.recommender.updating import TrainedModel, as_tested
 from railsearch.training import FitReport, TeacherLike
 from railsearch.training.processes import Processes
 
@@ -99,18 +97,15 @@ class Recommender:
         """
         if save_to is not None:
             check_target(FORMAT, as_path(save_to), overwrite=overwrite)
-        trained = None if start is None else start._trained()
-        recipe, split = plan_training(interactions, recipe, split=split, start=trained, since=since)
-        known, processes = split.interactions, processes or Processes()
-        model, report = train_model(
-            recipe, split, start=trained, processes=processes, teacher=teacher,
-            folder=None if folder is None else as_path(folder), show_progress=show_progress,
+        processes = processes or Processes()
+        done = fit_recommender(
+            interactions, recipe, split=split, start=None if start is None else start._trained(), since=since,
+            folder=None if folder is None else as_path(folder), processes=processes, teacher=teacher,
+            show_progress=show_progress,
         )  # fmt: skip
-        analysis = analyze_test(model, split, k=min(10, known.num_items)) if processes.is_first else None
         recommender = cls(
-            model=model, recipe=recipe, card=describe_recommender(split, recipe, report, analysis),
-            items=items_of(recipe, known), user_ids=known.user_ids if model.similarity.takes_user_ids else None,
-            item_counts=split.count_items(), interactions=known, report=report,
+            model=done.model, recipe=done.recipe, card=done.card, items=done.items, user_ids=done.user_ids,
+            item_counts=done.item_counts, interactions=done.interactions, report=done.report,
         )  # fmt: skip
         if save_to is not None and processes.is_first:
             recommender.save(save_to, overwrite=overwrite)
@@ -172,7 +167,7 @@ class Recommender:
             strategy: how to search; by default the one that the index was tuned to, or brute force.
             allow: recommend only these items, as in `Index.search`: index ids, a mask, or a condition over the columns
                 of `items`, such as "year >= 2000".
-            exclude: items that nobody gets, or a mapping from users to items; unknown items are ignored.
+            exclude: items that are never recommended, or a mapping from users to such items; unknown items are ignored.
             max_per: the most items of one value of a column of `items`, such as {"genre": 2}. A list column has several
                 values, as has a text with a separator: {"genres": MaxPer(2, separator="|")}.
             diversity: from 0 to 1; re-rank the best by maximal marginal relevance. Scores stay those of the model.
@@ -231,18 +226,17 @@ class Recommender:
         """
         check_count(k, name="k")
         requests = self._requests(None, histories, at=at, unknown_items=unknown_items)
-        return self._search(requests, k, strategy, exclude=exclude, allow=allow, pad=pad)
+        users = requests.users if self.model.similarity.takes_user_ids else None
+        queries = encode_requests(self.model, requests)  # (B, D)
+        return self._searched().search(queries, k, strategy, exclude, allow, user_ids=users, pad=pad)
 
     def encode(
-        self,
-        histories: HistoriesLike,
-        *,
-        at: int | None = None,
+        self, histories: HistoriesLike, *, at: int | None = None,
         unknown_items: UnknownItems | str = UnknownItems.REFUSE,
-    ) -> Tensor:
+    ) -> Tensor:  # fmt: skip
         """Return query embeddings (B, D) of histories, for an index that `build_index` built; see `recommend`."""
         requests = self._requests(None, histories, at=at, unknown_items=unknown_items)
-        return self.model.encode(requests.to_histories(max_length=self.model.encoder.max_length))  # (B, D)
+        return encode_requests(self.model, requests)  # (B, D)
 
     def build_index(
         self, path: str | Path | None = None, *, precision: Precision | str = Precision.FP32,
@@ -260,10 +254,9 @@ class Recommender:
             engine: engine of the first stage, as in `Index.build`.
             show_progress: draw a progress bar; by default only on a terminal.
         """
-        self.index = Index.build(
-            self.model.similarity, self.model.encoder.embed_items().detach(), index_ids(self.items), path=path,
-            metadata=index_columns(self.items), precision=precision, scan=scan, engine=engine,
-            source=self.source.to_dict(), show_progress=show_progress,
+        self.index = build_index(
+            self._saved(), self._folder, path, precision=precision, scan=scan, engine=engine,
+            show_progress=show_progress,
         )  # fmt: skip
         return self.index
 
@@ -275,8 +268,7 @@ class Recommender:
             version: as in `Index.open`.
             engine: as in `Index.open`.
         """
-        self.index = self.source.open_index(path, version=version, engine=engine)
-        warn_if_behind(self.index, self._saved())
+        self.index = open_index(self._saved(), self._folder, path, version=version, engine=engine)
         return self.index
 
     def add_items(self, items: ArrowTable, *, show_progress: bool | None = None) -> AddedItems:
@@ -335,13 +327,6 @@ class Recommender:
 
     def _trained(self) -> TrainedModel:
         return TrainedModel(self.model, self.recipe, self.items, self.user_ids, self.fingerprint, self.item_counts)
-
-    def _search(
-        self, requests: Requests, k: int, strategy: Strategy | None, *, exclude: Exclude, allow: Allow, pad: bool
-    ) -> SearchResult:
-        users = requests.users if self.model.similarity.takes_user_ids else None
-        queries = self.model.encode(requests.to_histories(max_length=self.model.encoder.max_length))  # (B, D)
-        return self._searched().search(queries, k, strategy, exclude, allow, user_ids=users, pad=pad)
 
     def _searched(self) -> Index:
         return self.build_index(show_progress=False) if self.index is None else self.index

@@ -15,8 +15,8 @@ from railsearch.index.rules import Rules, apply_rules, widened
 from railsearch.models import SequentialModel
 from railsearch.recommender.answers import check_enough, index_ids, to_table
 from railsearch.recommender.cold_start import ColdStart, PopularItems, find_popular
-from railsearch.recommender.requests import Requests, as_series
-from railsearch.recommender.similar import find_items
+from railsearch.recommender.requests import Requests
+from railsearch.recommender.similar import as_excluded, find_items
 
 if TYPE_CHECKING:
     from polars import DataFrame
@@ -83,6 +83,11 @@ def recommend(
     return pl.concat(tables)
 
 
+def encode_requests(model: SequentialModel, requests: Requests) -> Tensor:
+    """Return the query embedding (B, D) of each request, from as many of its last events as the model takes."""
+    return model.encode(requests.to_histories(max_length=model.encoder.max_length))  # (B, D)
+
+
 def _answer(ranking: "_Ranking", num_queries: int, k: int, options: Options) -> SearchResult:
     if not options.rules:
         return ranking.best(torch.arange(num_queries), k)
@@ -116,7 +121,7 @@ class _Ranking:
         warm = requests if bool(is_warm.all()) else requests.where(is_warm)
         queries = torch.empty(0, *model.similarity.query_shape)  # (0, D)
         if len(warm):
-            queries = model.encode(warm.to_histories(max_length=model.encoder.max_length))  # (W, D)
+            queries = encode_requests(model, warm)  # (W, D)
         strategy = options.strategy
         if strategy is None and options.rules:  # the pool is larger than the k that was tuned for
             tuned = serving.tuned_strategy(index, k)
@@ -175,7 +180,7 @@ def _without_excluded(index: Index, items: "DataFrame", k: int, options: Options
     exclude, allow = options.exclude, options.allow
     if exclude is None or isinstance(exclude, Mapping):
         return allow
-    gone = find_items(index, items, as_series(exclude, "exclude"))  # (n,)
+    gone = find_items(index, items, as_excluded(exclude, "exclude"))  # (n,)
     allowed = index.allowed_ids(allow)  # (A,)
     left = allowed[~torch.isin(allowed, gone)]  # (L,)
     if len(left) < k and not options.pad:
@@ -199,7 +204,7 @@ def _lists_by_user(index: Index, items: "DataFrame", requests: Requests, exclude
             f"{' or '.join(sorted(kind.__name__ for kind in kinds))}; give users of that type."
         )
     return [
-        find_items(index, items, as_series(exclude[name], f"exclude[{name!r}]")) if name in exclude else none
+        find_items(index, items, as_excluded(exclude[name], f"exclude[{name!r}]")) if name in exclude else none
         for name in requests.names
     ]
 

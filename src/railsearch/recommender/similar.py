@@ -49,10 +49,20 @@ def find_similar(
         raise InvalidInputError(f"item {missing!r} is not among the {len(index)} items of the index.")
     if isinstance(exclude, Mapping):
         raise InvalidInputError("exclude is a mapping; give a list of items that are never returned.")
-    others = None if exclude is None else find_items(index, items, as_series(exclude, "exclude"))  # (n,)
+    others = None if exclude is None else find_items(index, items, as_excluded(exclude, "exclude"))  # (n,)
     found = index.similar_items(own, k, exclude=others, allow=allow, pad=pad)
     table = to_table(found, names, items["item"], index_ids(items))
     return table.rename({"item": "similar", "user": "item"})
+
+
+def as_excluded(values: object, name: str) -> "Series":
+    """Return items to exclude as a series; refuse None and lists within the list, which are no items."""
+    found = as_series(values, name)
+    if found.null_count():
+        raise InvalidInputError(f"{name}[{found.is_null().arg_max()}] is None, which is no item; remove it.")
+    if found.dtype.is_nested():
+        raise InvalidInputError(f"{name}[0] is {found[0]!r:.80}; give ids of items, not lists of them.")
+    return found
 
 
 def find_items(index: Index, items: "DataFrame", names: "Series") -> Tensor:

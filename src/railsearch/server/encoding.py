@@ -12,7 +12,7 @@ from railsearch.data import read_prepared
 from railsearch.foundation.errors import InvalidInputError
 from railsearch.foundation.inputs import ArrayLike, as_embeddings
 from railsearch.index import ModelSource
-from railsearch.loading import load
+from railsearch.loading import a_kind, load
 from railsearch.recommender import Recommender
 from railsearch.recommender.serving import encode_requests
 from railsearch.server.searched import Searched
@@ -64,7 +64,7 @@ def _read(path: Path, data: Path | None) -> QueryModel:
     if isinstance(loaded, Recommender):
         return _of_recommender(path, data)
     raise InvalidInputError(
-        f"{path} holds a {type(loaded).__name__}; give the model of a text retriever or a recommender, or omit --model."
+        f"{path} holds {a_kind(loaded)}; give the model of a text retriever or a recommender, or omit --model."
     )
 
 

@@ -96,25 +96,31 @@ def popularity_offsets(items: Tensor, *, num_items: int) -> Tensor:
     return (len(items) / (num_items * counts.clamp(min=1))).log()
 
 
-def mixed_offsets(items: Tensor, *, num_items: int) -> Tensor:
+def mixed_offsets(items: Tensor, *, num_items: int, num_negatives: int) -> Tensor:
     """Return an offset of the score of each item (N,) as a mixed negative, from the right items of all pairs (M,).
 
     Half of the negatives are drawn uniformly and half as often as they are right, so an item is drawn with the mean of
     both chances. The offset is the log of the uniform chance over that mean: the weighted sum over mixed negatives has
-    the same expectation as the sum over uniform ones, and less variance if popular items have high scores.
+    the same expectation as the sum over uniform ones, and less variance if popular items have high scores. Of an odd
+    number of negatives, one more is drawn uniformly, and the mean has these weights.
 
-    >>> mixed_offsets(torch.tensor([0, 1, 1, 1]), num_items=2).exp().tolist()  # doctest: +ELLIPSIS
+    >>> mixed_offsets(torch.tensor([0, 1, 1, 1]), num_items=2, num_negatives=4).exp().tolist()  # doctest: +ELLIPSIS
     [1.333..., 0.8]
+    >>> mixed_offsets(torch.tensor([0, 1, 1, 1]), num_items=2, num_negatives=3).exp().tolist()  # doctest: +ELLIPSIS
+    [1.2, 0.857...]
     """
     shares = torch.bincount(items, minlength=num_items).double() / max(len(items), 1)  # (N,)
-    return (2 / (1 + num_items * shares)).log()
+    num_others = num_other_negatives(Negatives.MIXED, num_negatives)
+    return (num_negatives / (num_negatives - num_others + num_others * num_items * shares)).log()
 
 
-def score_offsets(kind: Negatives, items: Tensor, *, num_items: int) -> Tensor | None:
+def score_offsets(kind: Negatives, items: Tensor, *, num_items: int, num_negatives: int) -> Tensor | None:
     """Return the offset of each item's score (N,) as a negative of this kind, from the right items of all pairs."""
     if kind is Negatives.IN_BATCH:
         return popularity_offsets(items, num_items=num_items)
-    return mixed_offsets(items, num_items=num_items) if kind is Negatives.MIXED else None
+    if kind is Negatives.MIXED:
+        return mixed_offsets(items, num_items=num_items, num_negatives=num_negatives)
+    return None
 
 
 class RightPairs:

@@ -8,9 +8,10 @@ import torch
 from railsearch import Recommender, compare
 from railsearch.baselines import ItemKNN, Popularity
 from railsearch.comparison import Comparison
+from railsearch.comparison.recommenders import cosine_for
 from railsearch.data import Interactions, leave_last_out
 from railsearch.errors import InvalidInputError
-from railsearch.recipes import CosineConfig, MixtureConfig
+from railsearch.recipes import CosineConfig, MixtureConfig, Recipe
 from tests.support.cycles import cycles
 from tests.support.training_worlds import random_walks, small_recipe
 
@@ -57,6 +58,13 @@ def test_both_similarities_have_the_same_temperature(found: tuple[Comparison, Pa
     assert recipes[0].similarity.temperature == recipes[1].similarity.temperature
     assert recipes[0].encoder == recipes[1].encoder
     assert recipes[0].training == recipes[1].training
+
+
+def test_the_cosine_learns_its_temperature_if_the_mixture_does() -> None:
+    mixture = MixtureConfig(temperature=0.1, learns_temperature=True)
+    assert cosine_for(Recipe(similarity=mixture)) == CosineConfig(temperature=0.1, learns_temperature=True)
+    own = CosineConfig(temperature=0.3)
+    assert cosine_for(Recipe(similarity=own)) is own
 
 
 def test_a_recipe_with_a_cosine_and_a_table(tmp_path: Path) -> None:

@@ -158,7 +158,7 @@ def recommend_all(
         cold_start: as in `Recommender.recommend`.
         strategy: as in `Recommender.recommend`.
         allow: a condition over the columns of the items.
-        exclude: items that nobody gets.
+        exclude: items that are never recommended.
         max_per: as in `Recommender.recommend`.
         diversity: as in `Recommender.recommend`.
         pool: as in `Recommender.recommend`.

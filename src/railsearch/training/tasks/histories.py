@@ -42,7 +42,9 @@ class NextItemTask:
         if split.interactions.num_items < 2:
             raise InvalidInputError("there is only 1 item, so there are no negatives; give at least 2 items.")
         self._offsets = (
-            mixed_offsets(self._targets(), num_items=split.interactions.num_items).to(self._device)
+            mixed_offsets(
+                self._targets(), num_items=split.interactions.num_items, num_negatives=config.num_negatives
+            ).to(self._device)
             if config.negatives is Negatives.MIXED
             else None
         )

@@ -62,7 +62,9 @@ class PairTask:
         self._similarity = similarity
         self._data = data
         self._config = config
-        offsets = score_offsets(config.negatives, data.pairs[:, 1], num_items=len(data.items))
+        offsets = score_offsets(
+            config.negatives, data.pairs[:, 1], num_items=len(data.items), num_negatives=config.num_negatives
+        )
         self._offsets = None if offsets is None else offsets.to(data.items.device)
         self._right = RightPairs(data.known_pairs(), num_items=len(data.items))
 
