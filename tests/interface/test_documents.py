@@ -25,6 +25,8 @@ BLOCKS = [block for page in PAGES for block in blocks_of(page)]
 PYTHON = [block for block in BLOCKS if block.language == "python"]
 SHELL = [block for block in BLOCKS if block.language is None]
 PROGRAMS = {".ci/run", "curl", "make", "pip", "python", "railsearch", "ray", "tar", "torchrun"}
+MARKS = {"onnxruntime": pytest.mark.slow, "railsearch.integrations": pytest.mark.integrations}
+"""Marks of Python blocks with a text: they are slow, or need a library that `make test` does not install."""
 Command = TyperCommand | TyperGroup
 WITHOUT_COMMENT = re.compile(r"\S {2,}(?!#)\S")
 
@@ -92,7 +94,7 @@ def test_a_block_is_real(block: Block) -> None:
 @pytest.mark.parametrize(
     "block",
     [
-        pytest.param(block, id=str(block), marks=[pytest.mark.slow] if "onnxruntime" in block.text else [])
+        pytest.param(block, id=str(block), marks=[mark for text, mark in MARKS.items() if text in block.text])
         for block in PYTHON
     ],
 )

@@ -17,7 +17,7 @@ LAYERS = {
     "training": 5, "evaluation": 5, "benchmark": 5, "engines": 5, "testing": 5,
     "recommender": 6, "text_retriever": 6, "demo": 6,
     "baselines": 7, "distributed": 7, "recipes": 7,
-    "loading": 8,
+    "loading": 8, "integrations": 8,
     "comparison": 9, "server": 9,
     "client": 10, "cli": 10,
     "__main__": 11,

@@ -14,6 +14,7 @@ from types import ModuleType
 import pytest
 
 import railsearch
+from railsearch.errors import MissingExtraError
 
 ROOT = Path(__file__).parents[2]
 
@@ -70,7 +71,11 @@ class ExampleFinder(doctest.DocTestFinder):
 @pytest.mark.parametrize("module", [info.name for info in pkgutil.walk_packages(railsearch.__path__, "railsearch.")])
 def test_doctests(module: str) -> None:
     runner = doctest.DocTestRunner()
-    for test in ExampleFinder().find(importlib.import_module(module), module):
+    try:
+        found = importlib.import_module(module)
+    except MissingExtraError as error:  # adapters to other libraries
+        pytest.skip(str(error))
+    for test in ExampleFinder().find(found, module):
         runner.run(test)
     assert runner.failures == 0
 

@@ -517,7 +517,7 @@ def test_search_has_a_certificate(recommender: Recommender) -> None:
 
 
 def test_a_taken_folder_is_refused_before_training(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("railsearch.recommender.recommender.train_model", lambda *_, **__: pytest.fail("it trains"))
+    monkeypatch.setattr("railsearch.recommender.fitted.train_model", lambda *_, **__: pytest.fail("it trains"))
     (tmp_path / "mine").mkdir()
     (tmp_path / "mine" / "thesis.txt").write_text("years of work")
     with pytest.raises(InvalidInputError, match="mine already exists"):

@@ -27,6 +27,8 @@ EXTRAS: dict[Extra, str] = {
     "milvus": "pymilvus",
     "postgres": "psycopg",
     "ray": "ray",
+    "langchain": "langchain-core",
+    "haystack": "haystack-ai",
 }
 MATMUL_PROBE = """
 import torch

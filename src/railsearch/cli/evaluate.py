@@ -9,6 +9,15 @@ from rich.console import Console
 from rich.table import Table
 
 from railsearch.cli.options import Json
+from railsearch.cli.ranked_lists import (
+    Depth,
+    Overwrite,
+    QrelsFile,
+    RankedLists,
+    TrecFile,
+    print_files,
+    print_measures,
+)
 from railsearch.cli.recommend import ModelFolder
 from railsearch.cli.terminal import make_console, print_json, visible
 from railsearch.evaluation import Analysis, Interval
@@ -46,12 +55,18 @@ def evaluate(
             help="With --segments: share of all items that counts as popular. (default 0.1)", show_default=False
         ),
     ] = None,
+    trec: TrecFile = None,
+    qrels: QrelsFile = None,
+    depth: Depth = None,
+    overwrite: Overwrite = False,
     as_json: Json = False,
 ) -> None:
     """Measure a trained model on held-out test data, and print the protocol.
 
     A recommender ranks each user's last item among all items and reports HR, NDCG and MRR. A text model ranks the
-    right passages of each test question among all passages and reports the same.
+    right passages of each test question among all passages and reports the same for the best-placed one, and nDCG@10,
+    R@100, RR@10 and AP@100 over all right passages with their grades, as BEIR and trec_eval do. --data may be a
+    folder of BEIR (corpus.jsonl, queries.jsonl, qrels/test.tsv), whatever the layout of the recipe.
 
     With --segments, a recommender also reports them for each segment of users, and how much of the catalogue it
     recommends: coverage, Gini index, novelty, popularity share and diversity. Popularity counts training events only.
@@ -59,9 +74,13 @@ def evaluate(
     Example: railsearch evaluate runs/ml-1m/hstu-mol/model --data data/ml-1m
 
     Example: railsearch evaluate runs/ml-1m/hstu-mol/model --data data/ml-1m --segments -k 20 --json
+
+    Example: railsearch evaluate runs/scifact/model --data data/scifact --trec run.txt --qrels qrels.txt
     """
     if not segments and (k is not None or popular is not None):
         raise InvalidInputError(f"{'--popular' if k is None else '--k'} needs --segments; add it.")
+    lists = RankedLists(trec, qrels, depth, overwrite)
+    lists.check(segments=segments)
     loaded = load(model)
     if segments:
         if not isinstance(loaded, Recommender):
@@ -72,15 +91,21 @@ def evaluate(
         print_analysis(model, analysis, as_json=as_json)
         return
     if isinstance(loaded, TextRetriever):
-        evaluation = loaded.evaluate(data, show_progress=False if as_json else None)
+        evaluation = loaded.evaluate(data, depth=lists.kept(is_text=True), show_progress=False if as_json else None)
     elif isinstance(loaded, Recommender):
-        evaluation = loaded.evaluate(data)
+        evaluation = loaded.evaluate(data, depth=lists.kept(is_text=False))
     else:
         raise InvalidInputError(f"{model} holds {a_kind(loaded)}; give a recommender or a text retriever.")
+    lists.write(evaluation)
+    is_text = isinstance(loaded, TextRetriever)
+    measures = evaluation.run.measure() if is_text and evaluation.run is not None else {}
     if as_json:
-        print_json({"model": str(model), **evaluation.to_dict()})
+        print_json({"model": str(model), **evaluation.to_dict(), **({"measures": measures} if measures else {})})
         return
-    print_metrics(evaluation.metrics, evaluation.protocol, make_console(), intervals=evaluation.intervals)
+    console = make_console()
+    print_metrics(evaluation.metrics, evaluation.protocol, console, intervals=evaluation.intervals)
+    print_measures(measures, console)
+    print_files(lists.files, console)
 
 
 def print_analysis(model: Path, analysis: Analysis, *, as_json: bool) -> None:

@@ -51,6 +51,7 @@ PHRASES = {
 SUBJECTS = {
     "allow": "--allow",
     "confidence": "--confidence",
+    "depth": "--depth",
     "diversity": "--diversity",
     "epochs": "--epochs",
     "exclude": "--exclude",

@@ -54,7 +54,8 @@ def add(
     """
     recommender = Recommender.load(model)
     if index is not None:
-        recommender.index = recommender.source.open_index(index)  # items that it lacks are added below
+        # Without the warning of `Recommender.open_index`: items that the index lacks are added now.
+        recommender.index = recommender.source.open_index(index, version=None, engine=None)
     added = recommender.add_items(read_table(items), show_progress=False if as_json else None)
     if as_json:
         print_json({"model": str(model), "index": None if index is None else str(index), **dataclasses.asdict(added)})

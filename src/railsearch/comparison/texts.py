@@ -75,7 +75,7 @@ def compare_texts(
 
 def _settings(model: str | Path, allow_download: bool) -> TextEncoderConfig:
     """Return the settings of an encoder with mean pooling; texts are cut to what the model takes."""
-    settings = TextEncoderConfig(base=str(model), pooling=Pooling.MEAN, num_query_components=1, num_item_components=1)
+    settings = TextEncoderConfig(base=str(model), pooling=Pooling.OWN, num_query_components=1, num_item_components=1)
     most = count_positions(load_backbone(find_base(settings.base, allow_download=allow_download)))
     if most is None:
         return settings

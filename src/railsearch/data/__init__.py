@@ -15,6 +15,7 @@ from railsearch.data.items import read_array, read_ids, read_items, read_queries
 from railsearch.data.pair_files import read_pair_rows
 from railsearch.data.passages.layouts import (
     PassageLayout,
+    is_beir,
     read_beir,
     read_insuranceqa,
     read_medquad,
@@ -51,6 +52,7 @@ __all__ = [
     "check_prepared",
     "continue_rows",
     "continue_split",
+    "is_beir",
     "keep_frequent",
     "leave_last_out",
     "make_shape",

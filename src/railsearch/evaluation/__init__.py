@@ -8,6 +8,7 @@ from railsearch.evaluation.intervals import Difference, Interval
 from railsearch.evaluation.questions import evaluate_questions
 from railsearch.evaluation.ranking import evaluate_test
 from railsearch.evaluation.report import Evaluation, paired_difference
+from railsearch.evaluation.runs import Run
 from railsearch.evaluation.segments import Segment
 from railsearch.evaluation.similarity import evaluate
 
@@ -16,6 +17,7 @@ __all__ = [
     "Difference",
     "Evaluation",
     "Interval",
+    "Run",
     "Segment",
     "analyze_test",
     "coverage",

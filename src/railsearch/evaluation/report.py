@@ -9,6 +9,7 @@ import torch
 from torch import Tensor
 
 from railsearch.evaluation.intervals import Difference, Interval, bootstrap_difference, bootstrap_intervals
+from railsearch.evaluation.runs import Run
 from railsearch.foundation.errors import InvalidInputError
 from railsearch.foundation.metrics import values_per_query
 
@@ -29,10 +30,18 @@ class Evaluation:
     """The rank of each query's best-placed right item; the first rank is 1."""
     query_rows: Tensor = field(repr=False, compare=False)  # (Q,)
     """The row of each query among the query embeddings, users or questions, ascending."""
+    run: Run | None = field(default=None, repr=False, compare=False)
+    """The ranked lists, if the evaluation was asked for some depth; they can be written as TREC files."""
 
     @classmethod
     def of_ranks(
-        cls, ranks: Tensor | Sequence[int], *, cutoffs: Sequence[int], protocol: str, query_rows: Tensor | None = None
+        cls,
+        ranks: Tensor | Sequence[int],
+        *,
+        cutoffs: Sequence[int],
+        protocol: str,
+        query_rows: Tensor | None = None,
+        run: Run | None = None,
     ) -> Self:
         """Summarize ranks: HR and NDCG at every cutoff, and MRR.
 
@@ -41,6 +50,7 @@ class Evaluation:
             cutoffs: the k of HR@k and NDCG@k.
             protocol: a sentence that describes how the ranks were measured.
             query_rows: (Q,) rows of the queries, ascending; by default 0 to Q - 1.
+            run: the ranked lists, if they are kept.
         """
         known = torch.as_tensor(ranks).cpu()
         values = values_per_query(known, cutoffs)
@@ -50,6 +60,7 @@ class Evaluation:
             num_queries=len(known),
             ranks=known,
             query_rows=torch.arange(len(known)) if query_rows is None else query_rows.cpu(),
+            run=run,
         )
 
     @property

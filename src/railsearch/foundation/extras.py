@@ -7,7 +7,9 @@ from typing import Literal, get_args
 
 from railsearch.foundation.errors import MissingExtraError
 
-Extra = Literal["faiss", "text", "train", "plot", "onnx", "client", "serve", "milvus", "postgres", "ray"]
+Extra = Literal[
+    "faiss", "text", "train", "plot", "onnx", "client", "serve", "milvus", "postgres", "ray", "langchain", "haystack"
+]
 EXTRAS: tuple[Extra, ...] = get_args(Extra)
 
 

@@ -1,5 +1,6 @@
 """Models of encoder and similarity, as training and serving use them, and the ranking of held-out items."""
 
+from railsearch.models.listing import list_held_out, list_passages
 from railsearch.models.query_graph import QueryGraph
 from railsearch.models.question_generation import generate_questions
 from railsearch.models.ranking import (
@@ -21,6 +22,8 @@ __all__ = [
     "TextModel",
     "generate_questions",
     "histories_between",
+    "list_held_out",
+    "list_passages",
     "rank_held_out",
     "rank_pairs",
     "rank_questions",

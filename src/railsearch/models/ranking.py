@@ -47,7 +47,7 @@ def rank_held_out(
     return torch.cat(
         [
             target_ranks(model.similarity, query_parts, item_parts, targets, row_filter=seen)
-            for query_parts, targets, seen in _held_out_batches(model, interactions, held_out, user_rows)
+            for query_parts, targets, seen in held_out_batches(model, interactions, held_out, user_rows)
         ]
     ).cpu()
 
@@ -75,7 +75,7 @@ def recommend_held_out(
     item_parts = model.item_parts()
     kernel = choose_kernel(model.similarity, model.device)
     ranks, best = [], []
-    for query_parts, targets, seen in _held_out_batches(model, interactions, held_out, user_rows):
+    for query_parts, targets, seen in held_out_batches(model, interactions, held_out, user_rows):
         ranks.append(target_ranks(model.similarity, query_parts, item_parts, targets, row_filter=seen, kernel=kernel))
         with plain_arithmetic():
             scores, rows = kernel.top_k(query_parts, item_parts, k, seen)  # (b, K)
@@ -83,7 +83,7 @@ def recommend_held_out(
     return torch.cat(ranks).cpu(), torch.cat(best).cpu()
 
 
-def _held_out_batches(
+def held_out_batches(
     model: SequentialModel, interactions: Interactions, held_out: HeldOut, user_rows: Tensor | None
 ) -> Iterator[tuple[QueryParts, Tensor, RowFilter]]:
     """Yield query parts, held-out items (b,) and a filter that hides the history, for each batch of users."""

@@ -121,15 +121,16 @@ class Recommender:
         """The model as the source of an index: its fingerprint, its folder, and the same model with fewer items."""
         return source_of(self._saved(), self._folder)
 
-    def evaluate(self, data: Split | InteractionsLike | str | Path) -> Evaluation:
+    def evaluate(self, data: Split | InteractionsLike | str | Path, *, depth: int = 0) -> Evaluation:
         """Rank the test items among all items of the model: HR, NDCG and MRR, with the protocol.
 
         Args:
             data: a split; or interactions, a table or a folder of prepared data, which are split as the recipe states.
                 Their items must be items of this model; those that were added to it count too.
+            depth: best items of each user to keep in `run` of the result, which can be saved as a TREC run; 0 for none.
         """
         split, users = as_tested(data, self.recipe, self.items, self.user_ids)
-        return evaluate_test(self.model, split, user_rows=users)
+        return evaluate_test(self.model, split, user_rows=users, depth=depth)
 
     def analyze(self, data: Split | InteractionsLike | str | Path, *, k: int = 10, popular: float = 0.1) -> Analysis:
         """Evaluate as `evaluate` does, also by segment of users, and measure what is recommended beyond accuracy.

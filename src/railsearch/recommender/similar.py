@@ -61,7 +61,7 @@ def as_excluded(values: object, name: str) -> "Series":
     if found.null_count():
         raise InvalidInputError(f"{name}[{found.is_null().arg_max()}] is None, which is no item; remove it.")
     if found.dtype.is_nested():
-        raise InvalidInputError(f"{name}[0] is {found[0]!r:.80}; give ids of items, not lists of them.")
+        raise InvalidInputError(f"{name}[0] is {found.to_list()[0]!r:.80}; give ids of items, not lists of them.")
     return found
 
 

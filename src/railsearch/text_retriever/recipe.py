@@ -7,7 +7,7 @@ from typing import Annotated, Self, TypeAlias
 from pydantic import Discriminator, Field, Tag, model_validator
 from torch import nn
 
-from railsearch.data import PassageLayout, QuestionPassages, add_generated, read_passages, split_questions
+from railsearch.data import PassageLayout, QuestionPassages, add_generated, is_beir, read_passages, split_questions
 from railsearch.encoders import Pooling, TextEncoder, TextEncoderConfig
 from railsearch.foundation.errors import InvalidInputError
 from railsearch.foundation.inputs import LARGEST_SEED
@@ -36,7 +36,9 @@ class TextDataConfig(Config):
     """The questions and passages."""
 
     path: str | None = Field(default=None, description="a file or folder in the layout")
-    layout: PassageLayout = Field(default=PassageLayout.PAIRS, description="the format of the data")
+    layout: PassageLayout = Field(
+        default=PassageLayout.PAIRS, description="the format of the data; a folder of BEIR is known by its files"
+    )
     generated: str | None = Field(default=None, description="generated questions to train on as well, as JSON lines")
     validation_share: float = Field(
         default=0.1,
@@ -144,7 +146,7 @@ def read_split_data(recipe: TextRecipe, path: str | Path | None = None) -> Quest
     place = config.path if path is None else path
     if place is None:
         raise InvalidInputError("the recipe names no data; set data.path, or pass path=PATH.")
-    found = read_passages(place, config.layout)
+    found = read_passages(place, PassageLayout.BEIR if is_beir(place) else config.layout)
     validation_share = config.validation_share if found.validation is None else 0.0
     test_share = config.test_share if found.test is None else 0.0
     if len(found.train) and (validation_share or test_share):

@@ -7,7 +7,7 @@ from typing import Self
 from torch import Tensor
 from typing_extensions import TypeAliasType
 
-from railsearch.data import PairsLike, QuestionPassages, read_passages
+from railsearch.data import PairsLike, PassageLayout, QuestionPassages, is_beir, read_passages
 from railsearch.evaluation import Evaluation, evaluate_questions
 from railsearch.folders import ModelCard, check_target, register_opener
 from railsearch.foundation.errors import FingerprintError, InvalidInputError
@@ -150,25 +150,29 @@ class TextRetriever:
         settings = {**model.encoder.identity, **similarity, "similarity": kind_of(model.similarity)}
         return compute_fingerprint("text_retriever", settings, dict(model.state_dict()))
 
-    def evaluate(self, data: QuestionPassages | str | Path, *, show_progress: bool | None = None) -> Evaluation:
+    def evaluate(
+        self, data: QuestionPassages | str | Path, *, depth: int = 0, show_progress: bool | None = None
+    ) -> Evaluation:
         """Rank the right passages of the test questions among all passages: HR at 1, 10 and 100, and MRR.
 
         Args:
             data: data with test questions; the caller must know that the model was not trained on them. Or a path, from
                 which `test_data` reads questions that the model was certainly not trained on.
+            depth: best passages of each question to keep in `run` of the result, which can be saved as a TREC run and
+                measures nDCG@10, R@100 and the like; 0 for none.
             show_progress: draw a progress bar; by default only on a terminal.
         """
         if isinstance(data, (str, Path)):
             data = self.test_data(data)
-        return evaluate_questions(self.model, data, show_progress=show_progress)
+        return evaluate_questions(self.model, data, depth=depth, show_progress=show_progress)
 
     def test_data(self, path: str | Path) -> QuestionPassages:
-        """Read data with test questions that the model was not trained on, in the layout of its recipe.
+        """Read data with test questions that the model was not trained on, in the layout of BEIR or of its recipe.
 
         If the data hold out none themselves, the questions that the recipe holds out must be those that were held out
         when the model was trained.
         """
-        whole = read_passages(path, self.recipe.data.layout)
+        whole = read_passages(path, PassageLayout.BEIR if is_beir(path) else self.recipe.data.layout)
         if whole.test is not None:
             return whole
         split = read_split_data(self.recipe, path)

@@ -107,7 +107,7 @@ def mixed_offsets(items: Tensor, *, num_items: int, num_negatives: int) -> Tenso
     >>> mixed_offsets(torch.tensor([0, 1, 1, 1]), num_items=2, num_negatives=4).exp().tolist()  # doctest: +ELLIPSIS
     [1.333..., 0.8]
     >>> mixed_offsets(torch.tensor([0, 1, 1, 1]), num_items=2, num_negatives=3).exp().tolist()  # doctest: +ELLIPSIS
-    [1.2, 0.857...]
+    [1.2..., 0.857...]
     """
     shares = torch.bincount(items, minlength=num_items).double() / max(len(items), 1)  # (N,)
     num_others = num_other_negatives(Negatives.MIXED, num_negatives)

@@ -56,6 +56,11 @@ class Record:
         name = next((name for name in ("id", "_id") if name in self.fields), None)
         return str(number) if name is None else self.id(name)
 
+    def has_text(self) -> bool:
+        """Return whether title or text hold more than white space."""
+        parts = (self.fields.get("title"), self.value("text"))
+        return any(not isinstance(part, str) or part.strip() for part in parts if part is not None)
+
     def titled_text(self) -> str:
         """Return the title, if there is one, a space, and the text; one of the two may be empty."""
         parts = [self.fields.get("title"), self.value("text")]

@@ -18,6 +18,7 @@ from railsearch.foundation.inputs import as_choice
 
 logger = logging.getLogger(__name__)
 
+LARGEST_GRADE = 1000
 QRELS_HEADER = ["query-id", "corpus-id", "score"]
 
 
@@ -101,17 +102,32 @@ def read_medquad(path: str | Path, *, show_progress: bool | None = None) -> Ques
     return read_pairs(path, question="q", passage="a", show_progress=show_progress)
 
 
+def is_beir(path: str | Path) -> bool:
+    """Return whether a folder has the layout of BEIR: corpus.jsonl, queries.jsonl and qrels."""
+    folder = Path(path)
+    return (folder / "qrels").is_dir() and all((folder / name).is_file() for name in ("corpus.jsonl", "queries.jsonl"))
+
+
 def read_beir(path: str | Path, *, show_progress: bool | None = None) -> QuestionPassages:
     """Read a data set in the layout of BEIR: corpus.jsonl, queries.jsonl, and qrels/train, dev and test.tsv.
 
     A passage is its title, a space, and its text. One of the three files of labels is enough; without train.tsv there
-    are no training questions. Labels with score 0 are ignored, and so are questions without other labels. Dev is used
-    for validation.
+    are no training questions. Scores are the grades of right passages; labels with score 0 are ignored, and so are
+    questions without other labels. Passages without any text, which some of these data sets have, are omitted with
+    their labels. Dev is used for validation.
     """
     with open_folder(path, show_progress=show_progress) as folder:
         corpus = CorpusBuilder()
+        empty: set[str] = set()
         for record in folder.records("corpus.jsonl"):
-            add_passage(corpus, record, record.id("_id"), record.titled_text())
+            if record.has_text():
+                add_passage(corpus, record, record.id("_id"), record.titled_text())
+            else:
+                empty.add(record.id("_id"))
+        if not corpus.texts:
+            raise InvalidInputError(f"{path} has no passages; give at least one.")
+        if empty:
+            logger.warning("%s: %d passages without text are omitted", path, len(empty))
         questions: dict[str, str] = {}
         for record in folder.records("queries.jsonl"):
             if questions.setdefault(record.id("_id"), record.text("text")) != record.text("text"):
@@ -119,13 +135,15 @@ def read_beir(path: str | Path, *, show_progress: bool | None = None) -> Questio
         names = [name for name in ("train", "dev", "test") if folder.has(f"qrels/{name}.tsv")]
         if not names:
             raise InvalidInputError(f"{path} holds none of qrels/train.tsv, dev.tsv and test.tsv; give at least one.")
-        splits = {name: _beir_labels(folder, f"qrels/{name}.tsv", corpus, questions) for name in names}
+        splits = {name: _beir_labels(folder, f"qrels/{name}.tsv", corpus, questions, empty) for name in names}
     train = splits.get("train", QuestionsBuilder())
     return assemble(corpus, train=train, validation=splits.get("dev"), test=splits.get("test"), source=str(path))
 
 
-def _beir_labels(folder: Folder, name: str, corpus: CorpusBuilder, questions: dict[str, str]) -> QuestionsBuilder:
-    right: dict[str, list[int]] = {}
+def _beir_labels(
+    folder: Folder, name: str, corpus: CorpusBuilder, questions: dict[str, str], empty: set[str]
+) -> QuestionsBuilder:
+    right: dict[str, list[tuple[int, int]]] = {}
     num_wrong = 0
     for line, text in folder.lines(name):
         place = f"line {line} of {folder.path / name}"
@@ -138,16 +156,21 @@ def _beir_labels(folder: Folder, name: str, corpus: CorpusBuilder, questions: di
             )
         if fields[0] not in questions:
             raise InvalidInputError(f"{place} names the question {fields[0]!r}, which is not in queries.jsonl.")
-        row = known_row(corpus, fields[1], place)
-        if int(fields[2]) > 0:
-            right.setdefault(fields[0], []).append(row)
+        if fields[1] in empty:
+            continue
+        row, grade = known_row(corpus, fields[1], place), int(fields[2])
+        if grade > LARGEST_GRADE:
+            raise InvalidInputError(f"{place} has the score {fields[2][:40]}; give at most {LARGEST_GRADE}.")
+        if grade > 0:
+            right.setdefault(fields[0], []).append((row, grade))
         else:
             num_wrong += 1
     if num_wrong:
         logger.info("%s: %d labels with score 0 are not used", folder.path / name, num_wrong)
     labelled = QuestionsBuilder()
-    for question_id, rows in right.items():
-        labelled.add(questions[question_id], rows, question_id=question_id)
+    for question_id, labels in right.items():
+        rows, grades = zip(*labels, strict=True)
+        labelled.add(questions[question_id], rows, grades=grades, question_id=question_id)
     return labelled
 
 

@@ -30,6 +30,7 @@ class Questions:
     texts: tuple[str, ...]
     pairs: Tensor  # (M, 2) question row, passage row; sorted, each pair once, at least one for every question
     hard_negatives: Tensor  # (H, 2) question row, passage row; sorted, each once, none of them a right pair
+    grades: Tensor | None = None  # (M,) how right each pair is, 1 or more; None if all are 1
 
     def select(self, rows: ArrayLike) -> "Questions":
         """Return some of the questions, renumbered in the order of their rows (n,)."""
@@ -51,6 +52,7 @@ class Questions:
             tuple(self.texts[row] for row in chosen.tolist()),
             _renumbered(self.pairs, places),
             _renumbered(self.hard_negatives, places),
+            None if self.grades is None else _renumbered(_graded(self.pairs, self.grades), places)[:, 2],
         )
 
     def __len__(self) -> int:
@@ -149,18 +151,30 @@ class QuestionsBuilder:
         # Flat numbers, not tuples: the garbage collector would scan millions of tuples again and again.
         self._pairs = array("q")
         self._negatives = array("q")
+        self._grades = array("q")
         self._earlier = questions
 
     def add(
-        self, text: str, passages: Iterable[int], *, negatives: Iterable[int] = (), question_id: str | None = None
+        self,
+        text: str,
+        passages: Iterable[int],
+        *,
+        negatives: Iterable[int] = (),
+        grades: Iterable[int] | None = None,
+        question_id: str | None = None,
     ) -> None:
-        """Add a question with the rows of its right passages, at least one, and of its hard negatives."""
+        """Add a question with the rows of its right passages, at least one, and of its hard negatives.
+
+        A grade, 1 or more, says how right a passage is; by default, all are 1.
+        """
         self.num_given += 1
         row = self._rows.setdefault(text, len(self._ids))
         if row == len(self._ids):
             self._ids.append(str(row) if question_id is None else question_id)
+        num_before = len(self._pairs)
         for passage in passages:
             self._pairs.extend((row, passage))
+        self._grades.extend([1] * ((len(self._pairs) - num_before) // 2) if grades is None else grades)
         for passage in negatives:
             self._negatives.extend((row, passage))
 
@@ -180,8 +194,23 @@ class QuestionsBuilder:
             wrong = torch.cat([wrong, _pair_keys(self._earlier.hard_negatives, num_passages)])
         wrong = wrong[~torch.isin(wrong, right)]
         return Questions(
-            tuple(self._ids), tuple(self._rows), _pairs_of(right, num_passages), _pairs_of(wrong, num_passages)
+            tuple(self._ids),
+            tuple(self._rows),
+            _pairs_of(right, num_passages),
+            _pairs_of(wrong, num_passages),
+            self._best_grades(right),
         )
+
+    def _best_grades(self, keys: Tensor) -> Tensor | None:
+        """Return the best grade of each distinct key (M,), of this builder's pairs first; None if all are 1."""
+        given = torch.from_numpy(np.array(self._grades, dtype=np.int64))  # (m,)
+        earlier = None if self._earlier is None else self._earlier.grades
+        if earlier is None and not bool((given != 1).any()):
+            return None
+        rest = torch.ones(len(keys) - len(given), dtype=torch.int64) if earlier is None else earlier
+        distinct, places = torch.unique(keys, return_inverse=True)  # (M,), (m + e,)
+        best = torch.zeros(len(distinct), dtype=torch.int64)  # (M,)
+        return best.scatter_reduce_(0, places, torch.cat([given, rest]), "amax")
 
 
 def assemble(
@@ -261,10 +290,14 @@ def _as_pairs(pairs: Iterable[object] | ArrowTable, source: str) -> Iterator[tup
         yield pair[0], pair[1]
 
 
+def _graded(pairs: Tensor, grades: Tensor) -> Tensor:
+    return torch.cat([pairs, grades[:, None]], dim=1)  # (M, 3)
+
+
 def _renumbered(pairs: Tensor, places: Tensor) -> Tensor:
-    """Return the pairs of the questions that have a place, sorted by it."""
+    """Return the pairs of the questions that have a place, sorted by it; further columns stay beside them."""
     rows = places[pairs[:, 0]]  # (M,)
-    kept = torch.stack([rows, pairs[:, 1]], dim=1)[rows >= 0]  # (m, 2)
+    kept = torch.cat([rows[:, None], pairs[:, 1:]], dim=1)[rows >= 0]  # (m, 2)
     return kept[kept[:, 0].argsort(stable=True)]  # passages of a question stay in order
 
 

@@ -5,6 +5,7 @@ import json
 import re
 from pathlib import Path
 
+from railsearch.encoders.text.sentence_folder import backbone_folder
 from railsearch.foundation.errors import DownloadError, InvalidInputError, ModelFolderError
 from railsearch.foundation.extras import missing_extra
 
@@ -69,6 +70,7 @@ def _find_on_hub(name: str, *, allow_download: bool) -> Path:
 
 def _check(folder: Path) -> Path:
     """Refuse folders that transformers would unpickle or report unclearly."""
+    whole, folder = folder, backbone_folder(folder)
     written_as = str(_read_config(folder / "config.json").get("format", ""))
     if written_as.startswith("railsearch."):
         reader = "TextRetriever.load" if written_as.endswith("retriever") else "TextEncoder.load"
@@ -79,7 +81,7 @@ def _check(folder: Path) -> Path:
             f"{folder} has no safetensors weights{':' + pickled if pickled else ''}; save the model again with "
             "save_pretrained of a recent transformers."
         )
-    return folder
+    return whole
 
 
 def _read_config(file: Path) -> dict[str, object]:

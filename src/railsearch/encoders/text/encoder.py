@@ -18,7 +18,6 @@ from railsearch.encoders.text.backbone import (
     check_positions,
     config_of,
     load_backbone,
-    load_tokenizer,
     run,
 )
 from railsearch.encoders.text.base import find_base
@@ -32,7 +31,9 @@ from railsearch.encoders.text.folder import (
 )
 from railsearch.encoders.text.multi_pooling import MultiPooling
 from railsearch.encoders.text.pooling import ParameterisedPooling, pool_mean, pool_tokens
+from railsearch.encoders.text.sentence_head import SentenceHead
 from railsearch.encoders.text.settings import Pooling, Side, TextEncoderConfig, TokenPlace
+from railsearch.encoders.text.starting import PROMPTS, read_start, saved_head
 from railsearch.encoders.text.tokens import TextTokens, batches_by_length, check_texts, chunks
 from railsearch.folders import WEIGHTS_FILE, register_opener
 from railsearch.foundation.errors import InvalidInputError, ModelFolderError
@@ -59,6 +60,7 @@ class TextEncoder(nn.Module):
         tokenizer: its tokenizer, with the aggregation tokens.
         settings: all choices.
         place: place of aggregation tokens; with parameterised pooling, the output that the weights are computed from.
+        head: the pooling and the layers of a sentence-transformers folder, with `Pooling.OWN`.
     """
 
     def __init__(
@@ -68,8 +70,12 @@ class TextEncoder(nn.Module):
         tokenizer: "PreTrainedTokenizerFast",
         settings: TextEncoderConfig,
         place: TokenPlace,
+        head: SentenceHead | None = None,
     ) -> None:
         super().__init__()
+        if (settings.pooling is Pooling.OWN) != (head is not None):
+            given = "no head" if head is None else "a head"
+            raise InvalidInputError(f"pooling is {settings.pooling} but there is {given}; only own has one.")
         self._settings = settings
         self._tokens = TextTokens(tokenizer, settings=settings, place=place)
         self.num_query_components = settings.num_query_components
@@ -78,9 +84,11 @@ class TextEncoder(nn.Module):
         self.max_passage_length = settings.max_passage_length
         self.pooling = settings.pooling
         self.token_place = place
-        self.dim = int(backbone.config.hidden_size)
+        self.dim = int(backbone.config.hidden_size) if head is None else head.dim
         self.backbone = backbone
         self.passage_backbone = None if settings.shares_backbone else copy.deepcopy(backbone)
+        self.head = head
+        self.passage_head = None if settings.shares_backbone else copy.deepcopy(head)
         generator = Generator().manual_seed(settings.seed)
         self.aggregation_embeddings = (
             nn.Parameter(
@@ -101,18 +109,26 @@ class TextEncoder(nn.Module):
     def from_pretrained(cls, settings: TextEncoderConfig, *, allow_download: bool = False) -> Self:
         """Start from a pretrained Hugging Face model: an encoder, the encoder of a T5, or a decoder-only model.
 
-        The encoder is in fp32, on the CPU, in eval mode: call `train()` before training.
+        Of a sentence-transformers folder, prompts are used as well, and with `pooling="own"` its pooling, its layers
+        and its longest text. The encoder is in fp32, on the CPU, in eval mode: call `train()` before training.
 
         Args:
             settings: the base and all choices.
             allow_download: download a model by name if it is not in the local cache; otherwise the network is not used.
         """
         folder = find_base(settings.base, allow_download=allow_download)
-        tokenizer = load_tokenizer(folder)
+        start = read_start(folder, settings)
+        tokenizer, settings = start.tokenizer, start.settings
         add_aggregation_tokens(tokenizer, settings)
-        backbone = load_backbone(folder)
+        backbone = load_backbone(start.backbone)
         check_positions(settings, backbone)
-        return cls(backbone=backbone, tokenizer=tokenizer, settings=settings, place=choose_place(settings, backbone))
+        return cls(
+            backbone=backbone,
+            tokenizer=tokenizer,
+            settings=settings,
+            place=choose_place(settings, backbone),
+            head=start.build_head(int(backbone.config.hidden_size)),
+        )
 
     def repooled(self, settings: TextEncoderConfig) -> Self:
         """Return an encoder with a copy of the pretrained weights, as they are now, and the pooling of the settings.
@@ -149,21 +165,27 @@ class TextEncoder(nn.Module):
             "backbone": xxhash.xxh3_128_hexdigest(json.dumps(architecture, sort_keys=True).encode()),
             "tokenizer": xxhash.xxh3_128_hexdigest(self._tokens.tokenizer.backend_tokenizer.to_str().encode()),
         }
-        settings = self._settings.model_dump(mode="json", exclude={"base", "seed"})
+        settings = self._settings.model_dump(mode="json", exclude={"base", "seed", *PROMPTS})
+        settings |= {name: text for name in PROMPTS if (text := getattr(self._settings, name))}
+        if self.head is not None:
+            settings["head"] = self.head.config.model_dump_json()
         return {**settings, "token_place": self.token_place.value, **digests}
 
     def pretrained_names(self) -> set[str]:
         """Return the names of pretrained parameters; all others are new and may learn faster."""
-        return {name for name, _ in self.named_parameters() if name.split(".")[0] in {"backbone", "passage_backbone"}}
+        pretrained = {"backbone", "passage_backbone", "head", "passage_head"}
+        return {name for name, _ in self.named_parameters() if name.split(".")[0] in pretrained}
 
     def tokenize(self, texts: Sequence[str], side: Side) -> list[list[int]]:
         """Return token ids with special and aggregation tokens; the end of a text that is too long is cut off."""
-        return self._tokens.tokenize(texts, as_choice(Side, side, name="side"))
+        side = as_choice(Side, side, name="side")
+        return self._tokens.tokenize(self._prompted(texts, side), side)
 
     def count_cut(self, texts: Sequence[str], side: Side) -> int:
         """Return the number of texts that are too long for their side, so that their end is cut off."""
         side = as_choice(Side, side, name="side")
-        return sum(self._tokens.count_cut(texts[first:last], side) for first, last in chunks(texts))
+        cut = (self._tokens.count_cut(self._prompted(texts[first:last], side), side) for first, last in chunks(texts))
+        return sum(cut)
 
     def forward(self, tokens: Sequence[Sequence[int]], side: Side) -> Tensor:
         """Return the components (B, P, D) of token ids from `tokenize`; they are not normalised."""
@@ -172,6 +194,10 @@ class TextEncoder(nn.Module):
         ids, is_real = self._pad(tokens)  # (B, n) each
         backbone = self.backbone if side is Side.QUERY or self.passage_backbone is None else self.passage_backbone
         outputs = run(backbone, self._embed(ids, backbone), is_real)  # (B, n, D)
+        head = self.head if side is Side.QUERY or self.passage_head is None else self.passage_head
+        if head is not None:
+            embeddings: Tensor = head(outputs, is_real)  # (B, 1, D)
+            return embeddings
         if self.pooling is Pooling.MEAN:
             return pool_mean(outputs, is_real)  # (B, 1, D)
         if self.pooling is Pooling.TOKENS:
@@ -219,8 +245,9 @@ class TextEncoder(nn.Module):
     def save(self, path: str | Path, *, overwrite: bool = False) -> None:
         """Write a folder with weights, settings and tokenizer; if the process is killed, a complete folder remains."""
         saved = SavedText(
-            self._settings, self.token_place, config_of(self.backbone), tensors_of(self), self._tokens.tokenizer
-        )
+            self._settings, self.token_place, config_of(self.backbone), tensors_of(self), self._tokens.tokenizer,
+            None if self.head is None else self.head.config,
+        )  # fmt: skip
         write_text_folder(saved, Path(path), overwrite=overwrite)
 
     @classmethod
@@ -228,11 +255,13 @@ class TextEncoder(nn.Module):
         """Read a folder that `save` wrote, on the CPU and in eval mode; refuse damaged and foreign folders."""
         saved = read_text_folder(Path(path))
         try:
+            backbone = build_backbone(saved.backbone_config, saved.tensors)
             encoder = cls(
-                backbone=build_backbone(saved.backbone_config, saved.tensors),
+                backbone=backbone,
                 tokenizer=saved.tokenizer,
                 settings=saved.settings,
                 place=saved.place,
+                head=saved_head(saved.head, saved.tensors, dim=int(backbone.config.hidden_size)),
             )
         except ModelFolderError as error:
             raise ModelFolderError(f"{path} is inconsistent: {error}") from error
@@ -240,6 +269,12 @@ class TextEncoder(nn.Module):
             raise ModelFolderError(f"{path} is inconsistent ({error}); restore it from a copy.") from error
         fill_encoder(encoder, saved.tensors, Path(path) / WEIGHTS_FILE)
         return encoder
+
+    def _prompted(self, texts: Sequence[str], side: Side) -> Sequence[str]:
+        """Return texts with the prompt of their side, if it has one."""
+        prompt = self._settings.prompt(side)
+        check_texts(texts)  # an empty text is refused, with and without a prompt
+        return [prompt + text for text in texts] if prompt else texts
 
     def _pad(self, tokens: Sequence[Sequence[int]]) -> tuple[Tensor, Tensor]:
         """Return ids (B, n), padded with 0, and which of them are tokens (B, n)."""

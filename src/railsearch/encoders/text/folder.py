@@ -10,6 +10,7 @@ from torch import Tensor, nn
 
 from railsearch.encoders.text.backbone import load_tokenizer
 from railsearch.encoders.text.pretrained import import_transformers, quiet
+from railsearch.encoders.text.sentence_head import SentenceHeadConfig, read_head_config
 from railsearch.encoders.text.settings import TextEncoderConfig, TokenPlace
 from railsearch.folders import WEIGHTS_FILE, FolderFormat, check_shapes, writing
 from railsearch.foundation.errors import InvalidInputError, ModelFolderError, StorageError
@@ -37,6 +38,7 @@ class SavedText:
     backbone_config: dict[str, Any]
     tensors: dict[str, Tensor]
     tokenizer: "PreTrainedTokenizerFast"
+    head: SentenceHeadConfig | None = None
 
 
 def tensors_of(module: nn.Module) -> dict[str, Tensor]:
@@ -61,6 +63,8 @@ def write_text_folder(saved: SavedText, target: Path, *, overwrite: bool) -> Non
         "token_place": saved.place.value,
         "backbone": saved.backbone_config,
     }
+    if saved.head is not None:
+        config["head"] = saved.head.model_dump(mode="json")
     try:
         with writing(FORMAT, target, overwrite=overwrite) as folder, quiet(import_transformers()):
             safetensors.torch.save_file(saved.tensors, folder / WEIGHTS_FILE)
@@ -79,6 +83,7 @@ def read_text_folder(path: Path) -> SavedText:
         settings, place = TextEncoderConfig(**config["settings"]), TokenPlace(config["token_place"])
         tensors = safetensors.torch.load_file(folder / WEIGHTS_FILE)
         backbone = dict(config["backbone"])
+        head = read_head_config(config["head"]) if "head" in config else None
     except (InvalidInputError, TypeError, KeyError, ValueError, OSError, SafetensorError) as error:
         raise ModelFolderError(f"{folder} is inconsistent ({error}); restore it from a copy.") from error
-    return SavedText(settings, place, backbone, tensors, load_tokenizer(folder / TOKENIZER_FOLDER))
+    return SavedText(settings, place, backbone, tensors, load_tokenizer(folder / TOKENIZER_FOLDER), head)

@@ -1,4 +1,4 @@
-"""The transformers library, which is optional: only this file imports it."""
+"""The libraries transformers and tokenizers, which are optional: only this file imports them."""
 
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -21,6 +21,14 @@ def import_transformers() -> ModuleType:
     except ImportError as error:
         raise missing_extra("transformers", "text") from error
     return transformers
+
+
+def add_lowercasing(tokenizer: "PreTrainedTokenizerFast") -> None:
+    """Let a tokenizer lowercase every text first."""
+    from tokenizers.normalizers import Lowercase, Sequence  # noqa: PLC0415  (optional: imported only if it is used)
+
+    backend = tokenizer.backend_tokenizer
+    backend.normalizer = Lowercase() if backend.normalizer is None else Sequence([Lowercase(), backend.normalizer])
 
 
 @contextmanager

@@ -22,13 +22,16 @@ class Pooling(StrEnum):
 
     tokens: the output of each aggregation token is one component; parameterised: each component is a weighted sum over
     positions, with weights that a small network computes (the paper's A.2); multi: each component begins as the mean
-    and learns to see its own tokens by attention; mean: the mean over positions is the only component.
+    and learns to see its own tokens by attention; mean: the mean over positions is the only component; own:
+    the only component is the embedding of a sentence-transformers folder, by its own pooling and layers, or else the
+    mean.
     """
 
     TOKENS = "tokens"
     PARAMETERISED = "parameterised"
     MULTI = "multi"
     MEAN = "mean"
+    OWN = "own"
 
 
 MULTI_COUNTS = {"num_query_components": 8, "num_item_components": 16}
@@ -46,7 +49,7 @@ class TextEncoderConfig(Config):
     """Settings of a text encoder: a pretrained language model, and how its outputs become components.
 
     >>> TextEncoderConfig(base="models/minilm").pooling.value
-    'mean'
+    'own'
     >>> TextEncoderConfig(base="models/minilm", num_query_components=4, num_item_components=4).pooling.value
     'tokens'
     """
@@ -54,19 +57,20 @@ class TextEncoderConfig(Config):
     kind: Literal["text"] = "text"
     base: str = Field(
         min_length=1,
-        description='a folder with a Hugging Face model; "package:NAME", the folder with a config.json within an '
-        "installed Python package; or a name on the Hugging Face Hub. Only safetensors are read, and no code from the "
-        "folder is run",
+        description='a folder with a Hugging Face or sentence-transformers model; "package:NAME", the folder with a '
+        "config.json within an installed Python package; or a name on the Hugging Face Hub. Only safetensors are read, "
+        "and no code from the folder is run",
     )
     num_query_components: int = Field(
         default=1, ge=1, le=LARGEST_SIZE, description="components that the encoder returns for a query"
     )
     num_item_components: int = Field(default=1, ge=1, le=LARGEST_SIZE, description="the same for a passage")
     pooling: Pooling = Field(
-        default=Pooling.MEAN,
+        default=Pooling.OWN,
         description="tokens: one component for each aggregation token; parameterised: learned weights over positions; "
         "multi: late interaction, components that begin as the mean and attend to their own tokens, by default 8 of a "
-        "query and 16 of a passage; mean: one component. By default mean if both sides have one component, else tokens",
+        "query and 16 of a passage; mean: one component; own: one component, as the base's sentence-transformers "
+        "folder makes it, or else the mean. By default own if both sides have one component, else tokens",
     )
     token_place: TokenPlace | None = Field(
         default=None,
@@ -84,6 +88,13 @@ class TextEncoderConfig(Config):
         description="tokens of a query, special ones counted; the end of a longer text is cut off",
     )
     max_passage_length: int = Field(default=256, ge=1, le=LARGEST_SIZE, description="the same for a passage")
+    query_prompt: str | None = Field(
+        default=None,
+        max_length=10_000,
+        description='text before every query, such as "query: "; by default, the one that the base\'s '
+        "sentence-transformers folder states, if any",
+    )
+    passage_prompt: str | None = Field(default=None, max_length=10_000, description="the same for a passage")
     seed: int = Field(
         default=0, ge=0, le=LARGEST_SEED, description="seed of the initial weights that do not come with the model"
     )
@@ -91,6 +102,10 @@ class TextEncoderConfig(Config):
     def num_components(self, side: Side) -> int:
         """Return how many components a text of this side has."""
         return self.num_query_components if side is Side.QUERY else self.num_item_components
+
+    def prompt(self, side: Side) -> str:
+        """Return the text that is put before every text of this side."""
+        return (self.query_prompt if side is Side.QUERY else self.passage_prompt) or ""
 
     def max_length(self, side: Side) -> int:
         """Return how many tokens a text of this side has at most; special and aggregation tokens count."""
@@ -109,9 +124,9 @@ class TextEncoderConfig(Config):
     @model_validator(mode="after")
     def _check_pooling(self) -> Self:
         asked = (self.num_query_components, self.num_item_components)
-        if self.pooling is Pooling.MEAN and asked != (1, 1):
+        if self.pooling in {Pooling.MEAN, Pooling.OWN} and asked != (1, 1):
             raise InvalidInputError(
-                f"pooling is mean, which returns one component, but num_query_components is {asked[0]} and "
+                f"pooling is {self.pooling}, which returns one component, but num_query_components is {asked[0]} and "
                 f"num_item_components is {asked[1]}; set both to 1 or choose another pooling"
             )
         return self

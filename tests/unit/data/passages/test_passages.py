@@ -16,6 +16,7 @@ from railsearch.data import (
     QuestionPassages,
     Questions,
     add_generated,
+    is_beir,
     read_beir,
     read_insuranceqa,
     read_medquad,
@@ -286,6 +287,7 @@ def test_beir(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
         ("q9\td1\t1", "line 4 of .*test.tsv names the question 'q9'"),
         ("q1\td9\t1", "line 4 of .*test.tsv names the passage 'd9'"),
         ("q1\td1", "line 4 of .*test.tsv is 'q1.td1'"),
+        ("q1\td1\t9999999999999999999999", "line 4 of .*test.tsv has the score 9+; give at most 1000"),
         ("q1\td1\tgood", "line 4 of .*test.tsv is 'q1.td1.tgood'; give a question's id"),
     ],
 )
@@ -295,6 +297,30 @@ def test_bad_qrels(tmp_path: Path, line: str, message: str) -> None:
         file.write(line)
     with pytest.raises(InvalidInputError, match=message):
         read_beir(tmp_path)
+
+
+def test_grades_and_passages_without_text(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    write_lines(
+        tmp_path / "corpus.jsonl",
+        {"_id": "d1", "title": "", "text": "One."}, {"_id": "d2", "title": " ", "text": ""},
+        {"_id": "d3", "title": "Only a title", "text": ""}, {"_id": "d4", "text": "One."},
+    )  # fmt: skip
+    write_lines(tmp_path / "queries.jsonl", {"_id": "q1", "text": "who?"}, {"_id": "q2", "text": "what?"})
+    (tmp_path / "qrels").mkdir()
+    assert is_beir(tmp_path)
+    labels = ["q1\td1\t1", "q1\td2\t3", "q1\td3\t2", "q1\td4\t4", "q2\td3\t1"]
+    (tmp_path / "qrels" / "test.tsv").write_text("query-id\tcorpus-id\tscore\n" + "\n".join(labels))
+    found = read_beir(tmp_path)
+    assert found.passage_ids == ("d1", "d3")
+    assert "1 passages without text are omitted" in caplog.text
+    assert found.test is not None
+    assert found.test.pairs.tolist() == [[0, 0], [0, 1], [1, 1]]
+    assert found.test.grades is not None
+    assert found.test.grades.tolist() == [4, 2, 1]  # two passages with one text have the better grade
+    chosen = found.test.select([1, 0])
+    assert chosen.grades is not None
+    assert (chosen.pairs.tolist(), chosen.grades.tolist()) == ([[0, 1], [1, 0], [1, 1]], [1, 4, 2])
+    assert not is_beir(tmp_path / "qrels")
 
 
 def test_a_question_id_has_one_text(tmp_path: Path) -> None:
@@ -307,7 +333,7 @@ def test_a_question_id_has_one_text(tmp_path: Path) -> None:
 def test_beir_without_labels_or_text(tmp_path: Path) -> None:
     write_beir(tmp_path)
     write_lines(tmp_path / "corpus.jsonl", {"_id": "d1", "title": "", "text": ""})
-    with pytest.raises(InvalidInputError, match=r"passage in line 1 of .*corpus.jsonl is empty"):
+    with pytest.raises(InvalidInputError, match="has no passages; give at least one"):
         read_beir(tmp_path)
     write_lines(tmp_path / "corpus.jsonl", {"_id": "d1", "title": "", "text": "A."})
     for name in ("train", "test"):

@@ -1,0 +1,1 @@
+"""Text retrievers inside other libraries: one thin adapter for each, behind its extra."""
