@@ -17,6 +17,7 @@ SHOWN = {
     "recommender.py": "72 products in shop.index; the answer is exact: True",
     "similarity.py": "the contract is kept",
     "service.py": "without the server: 503",
+    "distil.py": "of the ranker's ten best",
     "ray_shards.py": "the same ids as one index: True",
     "milvus_first_stage.py": "certified: False",
 }
@@ -57,6 +58,13 @@ def test_a_notebook_is_stored_without_output(path: Path) -> None:
 @pytest.mark.parametrize("name", ["recommender.py", "similarity.py", "service.py"])
 def test_a_program_shows_what_it_promises(name: str, tmp_path: Path) -> None:
     assert SHOWN[name] in run(name, tmp_path)
+
+
+@pytest.mark.examples
+def test_a_ranker_is_distilled(tmp_path: Path) -> None:
+    if find_spec("sklearn") is None:
+        pytest.skip("scikit-learn is not installed; `make examples` installs it")
+    assert SHOWN["distil.py"] in run("distil.py", tmp_path)
 
 
 @pytest.mark.examples
