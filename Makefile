@@ -68,12 +68,12 @@ sanitize: $(READY)
 	    $(BIN)/pytest -p no:cacheprovider tests/unit/kernels/native tests/properties/test_native_bits.py \
 	    tests/properties/test_int8_scan.py
 
-# An environment of its own, with the oldest versions that pyproject.toml allows.
+# An environment of its own, with the oldest versions that pyproject.toml allows. These may warn of each other.
 test-lowest:
 	rm -rf $(LOWEST)
 	$(PYTHON) -m venv $(LOWEST)
 	$(LOWEST)/bin/pip install --quiet --disable-pip-version-check --constraint constraints-lowest.txt --editable '.[dev]'
-	$(LOWEST)/bin/pytest -n 2 --dist worksteal
+	$(LOWEST)/bin/pytest -n 2 --dist worksteal -o filterwarnings=default
 
 # The changelog is written first: it is in the sdist. What is built here is tested; what is published, the workflow builds.
 release: $(READY)

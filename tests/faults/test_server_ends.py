@@ -84,6 +84,7 @@ def test_a_draining_server_says_so(tmp_path: Path) -> None:
         assert served.stop() == 0  # a second signal ends the wait
 
 
+@pytest.mark.slow
 def test_sigkill_loses_nothing_that_was_acknowledged(tmp_path: Path, say: Callable[[str], None]) -> None:
     folder = tmp_path / "changing.index"
     Index.build(DotProduct(dim=DIM), torch.zeros(1, DIM), [0], path=folder, metadata=pl.DataFrame({"title": ["0"]}))
@@ -121,6 +122,7 @@ def test_sigkill_loses_nothing_that_was_acknowledged(tmp_path: Path, say: Callab
     say(f"SIGKILL with a writer at work: {num_kills} kills, {acknowledged} changes acknowledged, 0 lost")
 
 
+@pytest.mark.slow
 def test_refreshes_under_load(tmp_path: Path, say: Callable[[str], None]) -> None:
     """Every version has one more item, and its own score: an answer of k = 2 tells which version it came from."""
     folder = tmp_path / "changing.index"
@@ -169,7 +171,8 @@ def test_watch_follows_the_folder(tmp_path: Path) -> None:
         assert served.metric("railsearch_index_version") == 2
 
 
-@pytest.mark.parametrize("implementation", ["fast", pytest.param("plain", marks=pytest.mark.slow)])
+@pytest.mark.slow
+@pytest.mark.parametrize("implementation", ["fast", "plain"])
 def test_a_full_queue_refuses_with_retry_after(tmp_path: Path, implementation: str) -> None:
     make_index(tmp_path / "movies.index", 60_000)
     body = {"embeddings": make_queries(8), "k": 5, "strategy": "BruteForce", "timeout_ms": 60_000}  # fills the queue

@@ -162,6 +162,7 @@ def test_malformed_requests(served: Served, say: Callable[[str], None]) -> None:
     say(f"malformed requests: {found.total()} sent, 0 x 500, 0 crashes ({counts})")
 
 
+@pytest.mark.slow
 def test_slow_heads_are_cut_off_and_good_clients_served(tmp_path: Path, say: Callable[[str], None]) -> None:
     make_index(tmp_path / "movies.index")
     count = trials(30, 200)
@@ -202,7 +203,8 @@ def _drain(connection: socket.socket) -> bytes:
     return received
 
 
-@pytest.mark.parametrize("implementation", ["fast", pytest.param("plain", marks=pytest.mark.slow)])
+@pytest.mark.slow
+@pytest.mark.parametrize("implementation", ["fast", "plain"])
 def test_large_heads(tmp_path: Path, implementation: str) -> None:
     make_index(tmp_path / "movies.index")
     environment = {"RAILSEARCH_HTTP": implementation}

@@ -25,6 +25,7 @@ from railsearch.index.certificate import Certificate, as_float32
 from railsearch.index.corpus import Corpus
 from railsearch.index.segment import Segment
 from tests.support.search_worlds import EXACT
+from tests.support.trials import trials
 
 SEEDS = st.integers(0, 2**31 - 1)
 STRATEGIES: tuple[Strategy, ...] = (
@@ -50,7 +51,7 @@ def rounding_of(queries: Tensor, items: Tensor) -> Tensor:
     return queries.double().norm(dim=1) * longest * (2.0**-24 * (items.shape[1] + 8))
 
 
-@settings(max_examples=40)
+@settings(max_examples=trials(15, 40))
 @given(
     seed=SEEDS,
     query_power=st.integers(-25, 3),
@@ -193,7 +194,7 @@ def test_ties_are_exact_over_segments_filters_and_removals(
         assert torch.equal(result.kth_score[is_claimed], kth[is_claimed]), strategy
 
 
-@settings(max_examples=40)
+@settings(max_examples=trials(15, 40))
 @given(seed=SEEDS, precision=st.sampled_from(Precision), scale=st.sampled_from([1.0, 30.0]))
 def test_storage_slack_covers_the_items_as_they_were(seed: int, precision: Precision, scale: float) -> None:
     generator = torch.Generator().manual_seed(seed)

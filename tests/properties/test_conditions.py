@@ -19,6 +19,7 @@ from hypothesis import strategies as st
 
 from railsearch.foundation.errors import InvalidInputError
 from railsearch.index.metadata import evaluate_filter
+from tests.support.trials import trials
 
 Row: TypeAlias = Mapping[str, object]
 Test: TypeAlias = tuple[str, Callable[[Row], bool | None]]
@@ -213,7 +214,7 @@ def evaluated(text: str, frame: pl.DataFrame) -> list[bool]:
     return evaluate_filter(text, frame, torch.arange(len(frame))).tolist()
 
 
-@settings(max_examples=100, deadline=None)
+@settings(max_examples=trials(30, 100), deadline=None)
 @given(condition=CONDITIONS, rows=ROWS)
 def test_conditions_are_evaluated_as_sql_says(condition: Test, rows: list[dict[str, object]]) -> None:
     frame = pl.DataFrame(rows, schema=SCHEMA, orient="row")
@@ -241,7 +242,7 @@ WORDS = (
 )
 
 
-@settings(max_examples=300, deadline=None)
+@settings(max_examples=trials(60, 300), deadline=None)
 @given(text=st.lists(st.sampled_from(WORDS.split(" ")), max_size=30).map(" ".join) | st.text(max_size=50))
 def test_garbage_is_refused_by_name_and_at_once(text: str) -> None:
     frame = pl.DataFrame({"year": [1, None], "title": ["a", None]})

@@ -10,6 +10,7 @@ from railsearch.kernels import RowFilter
 from railsearch.kernels.native import Int8Table, scan
 from tests.support.hard_tables import KINDS, make_rows
 from tests.support.native import ISAS, PRECISIONS, bits, forced, needs_native
+from tests.support.trials import trials
 
 pytestmark = needs_native
 
@@ -82,7 +83,7 @@ def test_bounds_are_narrow(isa: str) -> None:
     assert int(is_reached.sum()) < 40
 
 
-@settings(deadline=None, max_examples=60)
+@settings(deadline=None, max_examples=trials(15, 60))
 @given(
     seed=SEEDS,
     kind=st.sampled_from(KINDS),

@@ -10,6 +10,7 @@ from hypothesis import strategies as st
 
 from railsearch.data import Interactions, read_interactions, read_prepared, write_prepared
 from tests.support.interactions import assert_same, histories
+from tests.support.trials import trials
 
 IDS = st.one_of(
     st.lists(st.integers(-5, 5) | st.integers(-(2**62), 2**62), min_size=1, max_size=4),
@@ -37,7 +38,7 @@ def expected_histories(table: pl.DataFrame) -> dict[object, list[object]]:
 
 
 @given(tables())
-@settings(max_examples=25, deadline=None)
+@settings(max_examples=trials(10, 25), deadline=None)
 def test_order_ids_and_round_trip(table: pl.DataFrame) -> None:
     if not len(table):
         return
@@ -49,7 +50,7 @@ def test_order_ids_and_round_trip(table: pl.DataFrame) -> None:
 
 
 @given(tables())
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=trials(15, 60), deadline=None)
 def test_csv_keeps_every_id(table: pl.DataFrame) -> None:
     if not len(table):
         return

@@ -15,6 +15,7 @@ from railsearch.index import Strategy, serving
 from railsearch.index.rules import Rules, apply_rules, widened
 from railsearch.index.rules.greedy import choose_capped, choose_diverse
 from tests.support.search_worlds import make_world
+from tests.support.trials import trials
 
 
 class FixedRanking:
@@ -124,7 +125,7 @@ def test_equals_a_loop_over_the_whole_ranking(caps: dict[str, int], diversity: f
 
 
 @given(seed=st.integers(0, 10**6), cap=st.integers(1, 4), k=st.integers(1, 20), left=st.integers(1, 23))
-@settings(max_examples=25, deadline=None)
+@settings(max_examples=trials(10, 25), deadline=None)
 def test_any_cap_of_any_ranking(seed: int, cap: int, k: int, left: int) -> None:
     ranking = make_ranking(23, seed, num_left=left)
     result = apply_rules(Rules.of({"tags": cap}, pool=20), ranking, num_queries=3, num_items=23, k=k)

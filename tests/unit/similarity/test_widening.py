@@ -8,6 +8,7 @@ from hypothesis import strategies as st
 from railsearch import DotProduct, MixtureOfLogits, fit_similarity
 from railsearch.errors import InvalidInputError
 from railsearch.similarity import widen
+from tests.support.trials import trials
 
 
 def make_tuned(*, is_cosine: bool, dim: int = 6, seed: int = 0) -> MixtureOfLogits:
@@ -22,7 +23,7 @@ def make_tuned(*, is_cosine: bool, dim: int = 6, seed: int = 0) -> MixtureOfLogi
     return tuned.eval()
 
 
-@settings(deadline=None, max_examples=30)
+@settings(deadline=None, max_examples=trials(10, 30))
 @given(
     is_cosine=st.booleans(),
     num_query=st.integers(1, 4),

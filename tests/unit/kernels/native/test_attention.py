@@ -20,6 +20,7 @@ from railsearch.encoders.sequence.tiled_attention import (
 from railsearch.kernels import KernelName, use_kernel
 from railsearch.kernels.native import AttentionPlan, has_attention, native_attention
 from tests.support.native import ISAS, bits, forced
+from tests.support.trials import trials
 
 pytestmark = pytest.mark.skipif(not has_attention(), reason="the native kernel of attention is not compiled")
 
@@ -85,7 +86,7 @@ def check_close(found: list[Tensor], exact: list[Tensor]) -> None:
         assert float((own.double() - other).abs().max()) <= 2e-5 * max(float(other.abs().max()), 1.0)
 
 
-@settings(deadline=None, max_examples=30)
+@settings(deadline=None, max_examples=trials(10, 30))
 @given(
     lengths=st.lists(st.integers(1, 40), min_size=1, max_size=5),
     num_heads=st.integers(1, 3),

@@ -14,6 +14,7 @@ from railsearch.kernels.native import can_train, has_training, native_mixture
 from railsearch.similarity import ItemParts, QueryParts
 from railsearch.similarity.parts import by_pair
 from tests.support.native import GATES, ISAS, bits, forced, make_mixture
+from tests.support.trials import trials
 
 pytestmark = pytest.mark.skipif(not has_training(), reason="the native kernels of training are not compiled")
 
@@ -65,7 +66,7 @@ def fp64_results(mol: MixtureOfLogits, inputs: list[Tensor | None], upstream: Te
     return [mixed.detach(), *gradients(mol, mixed, own, upstream.double())]
 
 
-@settings(deadline=None, max_examples=60)
+@settings(deadline=None, max_examples=trials(15, 60))
 @given(
     num_query_components=st.integers(1, 6),
     num_item_components=st.integers(1, 5),

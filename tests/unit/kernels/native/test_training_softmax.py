@@ -13,6 +13,7 @@ from railsearch.kernels.native import SharedSoftmax, can_share_softmax, shared_s
 from railsearch.training.losses import backward_sampled_softmax
 from railsearch.training.negatives import Contrast
 from tests.support.native import ISAS, bits, forced
+from tests.support.trials import trials
 
 pytestmark = pytest.mark.skipif(not can_share_softmax(), reason="the native kernels of training are not compiled")
 
@@ -58,7 +59,7 @@ def fp64_results(inputs: list[Tensor], parts: tuple[bool, bool, bool]) -> list[T
     return [loss.detach(), *torch.autograd.grad(loss, [queries, items, rights])]
 
 
-@settings(deadline=None, max_examples=60)
+@settings(deadline=None, max_examples=trials(15, 60))
 @given(
     num_queries=st.integers(1, 70),
     num_items=st.integers(1, 450),
