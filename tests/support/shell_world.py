@@ -11,6 +11,7 @@ from railsearch import MixtureOfLogits, Recommender, TextRecipe, TextRetriever, 
 from railsearch.data import Interactions, read_prepared, write_prepared
 from railsearch.distributed import shard_index
 from railsearch.recipes import TextEncoderConfig, TextTrainingConfig
+from tests.support.beir_folders import make_beir
 from tests.support.tiny_text import make_base
 from tests.support.training_worlds import small_recipe
 
@@ -85,6 +86,8 @@ def _write_texts(folder: Path) -> None:
     pairs = [(f"who {name}", passage) for name, passage in PASSAGES.items()]
     retriever = TextRetriever.fit(pairs, recipe)
     retriever.save(folder / "runs" / "insuranceqa" / "mol" / "model")
+    retriever.save(folder / "runs" / "scifact" / "model")
+    make_beir(folder / "data" / "scifact")
     lines = [json.dumps({"id": name, "text": text}) + "\n" for name, text in PASSAGES.items()]
     for name in ("docs", "docs.en", "answers"):
         (folder / f"{name}.jsonl").write_text("".join(lines))
