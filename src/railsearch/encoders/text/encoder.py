@@ -33,7 +33,7 @@ from railsearch.encoders.text.multi_pooling import MultiPooling
 from railsearch.encoders.text.pooling import ParameterisedPooling, pool_mean, pool_tokens
 from railsearch.encoders.text.sentence_head import SentenceHead
 from railsearch.encoders.text.settings import Pooling, Side, TextEncoderConfig, TokenPlace
-from railsearch.encoders.text.starting import PROMPTS, read_start, saved_head
+from railsearch.encoders.text.starting import PROMPTS, read_start, saved_head, with_prompts
 from railsearch.encoders.text.tokens import TextTokens, batches_by_length, check_texts, chunks
 from railsearch.folders import WEIGHTS_FILE, register_opener
 from railsearch.foundation.errors import InvalidInputError, ModelFolderError
@@ -144,7 +144,7 @@ class TextEncoder(nn.Module):
         repooled = type(self)(
             backbone=copy.deepcopy(self.backbone),
             tokenizer=self._tokens.tokenizer,
-            settings=settings,
+            settings=with_prompts(settings, {side: self._settings.prompt(side) for side in Side}),
             place=self.token_place,
         )
         repooled.passage_backbone = copy.deepcopy(self.passage_backbone)

@@ -10,7 +10,7 @@ from torch import Tensor
 
 from railsearch.encoders.text.backbone import load_tokenizer
 from railsearch.encoders.text.pretrained import add_lowercasing
-from railsearch.encoders.text.sentence_folder import SentenceFolder, is_sentence_folder, read_sentence_folder
+from railsearch.encoders.text.sentence_folder import is_sentence_folder, read_sentence_folder
 from railsearch.encoders.text.sentence_head import SentenceHead, SentenceHeadConfig
 from railsearch.encoders.text.settings import Pooling, Side, TextEncoderConfig
 
@@ -52,7 +52,7 @@ def read_start(folder: Path, settings: TextEncoderConfig) -> TextStart:
     tokenizer = load_tokenizer(found.backbone)
     if found.lowers:
         add_lowercasing(tokenizer)
-    settings = _with_prompts(settings, found)
+    settings = with_prompts(settings, found.prompts)
     if settings.pooling is not Pooling.OWN:
         return TextStart(found.backbone, tokenizer, settings)
     settings = _with_lengths(settings, min(found.max_length or tokenizer.model_max_length, tokenizer.model_max_length))
@@ -69,8 +69,9 @@ def saved_head(config: SentenceHeadConfig | None, tensors: Mapping[str, Tensor],
     return SentenceHead(config, dim=dim, weights=own)
 
 
-def _with_prompts(settings: TextEncoderConfig, found: SentenceFolder) -> TextEncoderConfig:
-    stated = dict(zip(PROMPTS, (found.prompts[side] for side in (Side.QUERY, Side.PASSAGE)), strict=True))
+def with_prompts(settings: TextEncoderConfig, prompts: Mapping[Side, str]) -> TextEncoderConfig:
+    """Return settings that have these prompts, unless they state their own."""
+    stated = dict(zip(PROMPTS, (prompts[side] for side in (Side.QUERY, Side.PASSAGE)), strict=True))
     open_choices = {name: text for name, text in stated.items() if text and getattr(settings, name) is None}
     return settings.model_copy(update=open_choices)
 

@@ -117,6 +117,8 @@ def test_prompts_lengths_and_lowercase(tmp_path: Path) -> None:
     assert encoder.count_cut(["w3 w4"], Side.PASSAGE) == 1
     assert plain.count_cut(["w3 w4"], Side.PASSAGE) == 0
     assert encoder.identity != plain.identity
+    several = TextEncoderConfig(base=str(folder), pooling="multi", max_query_length=12, max_passage_length=12)
+    assert encoder.repooled(several).tokenize(["w3"], Side.QUERY) == encoder.tokenize(["w3"], Side.QUERY)
     assert encoder_of(folder, pooling="mean").max_query_length == 12  # the folder's limit belongs to its own pooling
 
 
