@@ -5,7 +5,6 @@ from pathlib import Path
 from typing import Annotated, Self, TypeAlias
 
 from pydantic import Discriminator, Field, Tag, model_validator
-from torch import nn
 
 from railsearch.data import PassageLayout, QuestionPassages, add_generated, is_beir, read_passages, split_questions
 from railsearch.encoders import Pooling, TextEncoder, TextEncoderConfig
@@ -28,6 +27,7 @@ from railsearch.similarity import (
     similarity_from,
     similarity_tag,
 )
+from railsearch.similarity.gate_start import start_at_best, start_even
 from railsearch.similarity.registry import build_similarity
 from railsearch.training import TextTrainingConfig
 
@@ -69,7 +69,16 @@ class TextMixtureConfig(GateConfig):
     num_query_components: int = Field(
         default=4, ge=1, le=LARGEST_SIZE, description="Pq, if the encoder returns one embedding for each text"
     )
-    num_item_components: int = Field(default=4, ge=1, le=LARGEST_SIZE, description="Px, likewise")
+    num_item_components: int = Field(
+        default=4, ge=1, le=LARGEST_SIZE, description="Px, likewise; passages that are cut into windows bring their own"
+    )
+    window_sharpness: float = Field(
+        default=1.0,
+        ge=0,
+        le=100,
+        description="how much the best window of a passage counts before training: the gate starts as a softmax over "
+        "this times the scores of the windows; 0 makes all windows count the same",
+    )
 
     gate_inputs: tuple[GateInput, ...] = Field(
         default=(GateInput.PAIR,), description="inputs of the gate, any of query, item, pair; none makes it uniform"
@@ -118,7 +127,16 @@ class TextRecipe(Config):
         """The components of a query and of a passage that are compared."""
         counts = self.similarity if self.derives_components else self.encoder
         assert isinstance(counts, TextMixtureConfig | TextEncoderConfig)
-        return counts.num_query_components, counts.num_item_components
+        own = self.similarity if self.mixes_windows else counts
+        assert isinstance(own, TextMixtureConfig | TextEncoderConfig)
+        return own.num_query_components, counts.num_item_components
+
+    @property
+    def mixes_windows(self) -> bool:
+        """Whether the similarity is a mixture over the windows of a passage, with query components of its own."""
+        is_several = self.encoder.num_item_components > 1
+        has_windows = self.encoder.pooling is Pooling.WINDOWS
+        return has_windows and is_several and isinstance(self.similarity, TextMixtureConfig)
 
     @model_validator(mode="after")
     def _check_components(self) -> Self:
@@ -194,7 +212,7 @@ def build_text_similarity(recipe: TextRecipe, *, dim: int) -> Similarity:
     }
     if not isinstance(config, TextMixtureConfig):
         return similarity_from(config, given)
-    settings = config.model_dump(exclude={"kind", "num_query_components", "num_item_components"})
+    settings = config.model_dump(exclude={"kind", "num_query_components", "num_item_components", "window_sharpness"})
     if recipe.derives_components:
         own: dict[str, ConfigValue] = {
             "num_query_components": config.num_query_components,
@@ -205,12 +223,17 @@ def build_text_similarity(recipe: TextRecipe, *, dim: int) -> Similarity:
             "item_projection": Projection.RESIDUAL.value,
         }
         return build_similarity(config.kind, {**settings, **own}, given)
+    if recipe.mixes_windows:
+        # Query components start as the embedding of the query, so each pair starts as the cosine of a window.
+        settings |= {
+            "num_query_components": config.num_query_components,
+            "query_dim": dim,
+            "query_projection": Projection.RESIDUAL.value,
+        }
     similarity = build_similarity(config.kind, settings, given)
     assert isinstance(similarity, MixtureOfLogits)
-    if similarity.gate.pair is not None:
-        last = similarity.gate.pair.output
-        assert isinstance(last, nn.Linear)
-        # All pairs count the same at first: random weights on scores as large as 1 / T would choose one pair
-        # permanently.
-        nn.init.zeros_(last.weight)
+    if recipe.mixes_windows:
+        start_at_best(similarity, sharpness=config.window_sharpness)
+    else:
+        start_even(similarity)
     return similarity

@@ -171,8 +171,14 @@ class TextTrainingConfig(LoopConfig):
     micro_batch_size: int | None = Field(
         default=None,
         ge=1,
-        description="texts whose activations are in memory at once, all by default; fewer take less memory and a "
-        "third more time, with the same gradient",
+        description="texts or windows whose activations are in memory at once, by default all texts, or 64 windows; "
+        "fewer take less memory and a third more time, with the same gradient",
+    )
+    training_windows: int = Field(
+        default=32,
+        ge=1,
+        description="windows of a passage that a step uses, if passages are cut into windows; those of a longer "
+        "passage are drawn at random in each step",
     )
     num_hard_negatives: int = Field(
         default=0, ge=0, description="hard negatives that are added for each question of a batch"

@@ -1,10 +1,11 @@
 """The text encoder: a pretrained language model turns each text into P components (the paper's section 5 and A.2)."""
 
+import contextlib
 import copy
 import json
 import logging
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Self
 
@@ -21,6 +22,7 @@ from railsearch.encoders.text.backbone import (
     run,
 )
 from railsearch.encoders.text.base import find_base
+from railsearch.encoders.text.batches import encode_windows, encoding, run_batches
 from railsearch.encoders.text.folder import (
     FORMAT,
     SavedText,
@@ -35,6 +37,8 @@ from railsearch.encoders.text.sentence_head import SentenceHead
 from railsearch.encoders.text.settings import Pooling, Side, TextEncoderConfig, TokenPlace
 from railsearch.encoders.text.starting import PROMPTS, read_start, saved_head, with_prompts
 from railsearch.encoders.text.tokens import TextTokens, batches_by_length, check_texts, chunks
+from railsearch.encoders.text.windowed import WindowEncoding
+from railsearch.encoders.text.windows import Window
 from railsearch.folders import WEIGHTS_FILE, register_opener
 from railsearch.foundation.errors import InvalidInputError, ModelFolderError
 from railsearch.foundation.inputs import as_choice, check_count
@@ -48,8 +52,6 @@ logger = logging.getLogger(__name__)
 
 UNTRUE_OF_COPIES = {"_name_or_path", "transformers_version", "architectures"}
 """Entries of a Hugging Face config that state the origin of a model, not its behaviour."""
-LONG_ENCODE = 1.0
-"""Seconds; a longer encode is logged as information."""
 
 
 class TextEncoder(nn.Module):
@@ -73,7 +75,8 @@ class TextEncoder(nn.Module):
         head: SentenceHead | None = None,
     ) -> None:
         super().__init__()
-        if (settings.pooling is Pooling.OWN) != (head is not None):
+        # With windows, a head is that of a sentence-transformers folder that does more than take the mean.
+        if settings.pooling is not Pooling.WINDOWS and (settings.pooling is Pooling.OWN) != (head is not None):
             given = "no head" if head is None else "a head"
             raise InvalidInputError(f"pooling is {settings.pooling} but there is {given}; only own has one.")
         self._settings = settings
@@ -165,7 +168,9 @@ class TextEncoder(nn.Module):
             "backbone": xxhash.xxh3_128_hexdigest(json.dumps(architecture, sort_keys=True).encode()),
             "tokenizer": xxhash.xxh3_128_hexdigest(self._tokens.tokenizer.backend_tokenizer.to_str().encode()),
         }
-        settings = self._settings.model_dump(mode="json", exclude={"base", "seed", *PROMPTS})
+        # Fingerprints of models without windows or prompts stay as they were before there were any.
+        excluded = {"base", "seed", *PROMPTS} | (set() if self.has_windows else {"window_overlap"})
+        settings = self._settings.model_dump(mode="json", exclude=excluded)
         settings |= {name: text for name in PROMPTS if (text := getattr(self._settings, name))}
         if self.head is not None:
             settings["head"] = self.head.config.model_dump_json()
@@ -181,6 +186,17 @@ class TextEncoder(nn.Module):
         side = as_choice(Side, side, name="side")
         return self._tokens.tokenize(self._prompted(texts, side), side)
 
+    @property
+    def has_windows(self) -> bool:
+        """Whether passages are cut into windows."""
+        return self.pooling is Pooling.WINDOWS
+
+    def tokenize_windows(self, texts: Sequence[str]) -> list[list[Window]]:
+        """Return the windows of each passage, of any length, with their token ids and their characters."""
+        check_texts(texts)
+        prompt = self._settings.prompt(Side.PASSAGE) or ""
+        return [self._tokens.tokenize_windows(text, prompt) for text in texts]
+
     def count_cut(self, texts: Sequence[str], side: Side) -> int:
         """Return the number of texts that are too long for their side, so that their end is cut off."""
         side = as_choice(Side, side, name="side")
@@ -188,7 +204,10 @@ class TextEncoder(nn.Module):
         return sum(cut)
 
     def forward(self, tokens: Sequence[Sequence[int]], side: Side) -> Tensor:
-        """Return the components (B, P, D) of token ids from `tokenize`; they are not normalised."""
+        """Return the components (B, P, D) of token ids from `tokenize`; they are not normalised.
+
+        If passages are cut into windows, each row is one window, and P is 1.
+        """
         side = as_choice(Side, side, name="side")
         self._tokens.check(tokens, side)
         ids, is_real = self._pad(tokens)  # (B, n) each
@@ -198,7 +217,7 @@ class TextEncoder(nn.Module):
         if head is not None:
             embeddings: Tensor = head(outputs, is_real)  # (B, 1, D)
             return embeddings
-        if self.pooling is Pooling.MEAN:
+        if self.pooling in {Pooling.MEAN, Pooling.WINDOWS}:
             return pool_mean(outputs, is_real)  # (B, 1, D)
         if self.pooling is Pooling.TOKENS:
             count = self._settings.num_components(side)
@@ -220,27 +239,29 @@ class TextEncoder(nn.Module):
                 occasional line elsewhere.
         """
         side = as_choice(Side, side, name="side")
+        if self.has_windows and side is Side.PASSAGE:
+            found = self.encode_windows(texts, tokens_per_batch=tokens_per_batch, show_progress=show_progress)
+            return found.components  # (N, P, D)
         check_texts(texts)
         check_count(tokens_per_batch, name="tokens_per_batch")
         components = torch.empty(len(texts), self._settings.num_components(side), self.dim)  # (N, P, D)
-        modes = {module: module.training for module in self.modules()}
-        start = time.perf_counter()
-        self.eval()
-        try:
-            with counting(f"encoding {side} texts", len(texts), is_shown=show_progress) as count:
-                for first, last in chunks(texts):
-                    tokens = self.tokenize(texts[first:last], side)
-                    for rows in batches_by_length([len(ids) for ids in tokens], tokens_per_batch=tokens_per_batch):
-                        found = self([tokens[row] for row in rows], side)  # (b, P, D)
-                        components[first + torch.tensor(rows)] = found.float().cpu()
-                        count(len(rows))
-        finally:
-            for module, mode in modes.items():
-                module.training = mode
-        seconds = time.perf_counter() - start
-        level = logging.INFO if seconds >= LONG_ENCODE else logging.DEBUG  # a search with one query is not worth a line
-        logger.log(level, "encoded %d %s texts in %.1f s, %.0f/s", len(texts), side, seconds, len(texts) / seconds)
+        with encoding(self, texts, side, show_progress=show_progress) as count:
+            for first, last in chunks(texts):
+                tokens = self.tokenize(texts[first:last], side)
+                components[first:last] = run_batches(self, tokens, side, tokens_per_batch, count)
         return components
+
+    def encode_windows(
+        self, texts: Sequence[str], *, tokens_per_batch: int = 8192, show_progress: bool | None = None
+    ) -> WindowEncoding:
+        """Return the components of passages that are cut into windows, as `encode` does, and where each one is.
+
+        Memory holds the windows of some passages at a time, about 4 million characters or a single longer passage, and
+        the activations of `tokens_per_batch` tokens.
+        """
+        check_texts(texts)
+        check_count(tokens_per_batch, name="tokens_per_batch")
+        return encode_windows(self, texts, tokens_per_batch=tokens_per_batch, show_progress=show_progress)
 
     def save(self, path: str | Path, *, overwrite: bool = False) -> None:
         """Write a folder with weights, settings and tokenizer; if the process is killed, a complete folder remains."""

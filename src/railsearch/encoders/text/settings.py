@@ -24,7 +24,7 @@ class Pooling(StrEnum):
     positions, with weights that a small network computes (the paper's A.2); multi: each component begins as the mean
     and learns to see its own tokens by attention; mean: the mean over positions is the only component; own:
     the only component is the embedding of a sentence-transformers folder, by its own pooling and layers, or else the
-    mean.
+    mean; windows: a passage of any length is cut into overlapping windows, and each is encoded as with own.
     """
 
     TOKENS = "tokens"
@@ -32,6 +32,11 @@ class Pooling(StrEnum):
     MULTI = "multi"
     MEAN = "mean"
     OWN = "own"
+    WINDOWS = "windows"
+
+
+WINDOW_COMPONENTS = 8
+"""Components of a passage that is cut into windows, unless the settings say otherwise."""
 
 
 MULTI_COUNTS = {"num_query_components": 8, "num_item_components": 16}
@@ -70,7 +75,8 @@ class TextEncoderConfig(Config):
         description="tokens: one component for each aggregation token; parameterised: learned weights over positions; "
         "multi: late interaction, components that begin as the mean and attend to their own tokens, by default 8 of a "
         "query and 16 of a passage; mean: one component; own: one component, as the base's sentence-transformers "
-        "folder makes it, or else the mean. By default own if both sides have one component, else tokens",
+        "folder makes it, or else the mean; windows: one component for each part of a passage of any length, by "
+        "default 8, and one for a query. By default own if both sides have one component, else tokens",
     )
     token_place: TokenPlace | None = Field(
         default=None,
@@ -87,7 +93,15 @@ class TextEncoderConfig(Config):
         le=LARGEST_SIZE,
         description="tokens of a query, special ones counted; the end of a longer text is cut off",
     )
-    max_passage_length: int = Field(default=256, ge=1, le=LARGEST_SIZE, description="the same for a passage")
+    max_passage_length: int = Field(
+        default=256, ge=1, le=LARGEST_SIZE, description="the same for a passage, or for each window of a passage"
+    )
+    window_overlap: int | None = Field(
+        default=None,
+        ge=0,
+        le=LARGEST_SIZE,
+        description="tokens of a window that the next one repeats, about; by default an eighth of max_passage_length",
+    )
     query_prompt: str | None = Field(
         default=None,
         max_length=10_000,
@@ -111,12 +125,21 @@ class TextEncoderConfig(Config):
         """Return how many tokens a text of this side has at most; special and aggregation tokens count."""
         return self.max_query_length if side is Side.QUERY else self.max_passage_length
 
+    @property
+    def overlap(self) -> int:
+        """Tokens of a window that the next one repeats, about."""
+        return self.max_passage_length // 8 if self.window_overlap is None else self.window_overlap
+
     @model_validator(mode="before")
     @classmethod
     def _choose_pooling(cls, given: object) -> object:
-        if isinstance(given, dict) and given.get("pooling") == Pooling.MULTI:
+        if not isinstance(given, dict):
+            return given
+        if given.get("pooling") == Pooling.MULTI:
             return {**MULTI_COUNTS, **given}
-        if not isinstance(given, dict) or "pooling" in given:
+        if given.get("pooling") == Pooling.WINDOWS:
+            return {"num_item_components": WINDOW_COMPONENTS, **given}
+        if "pooling" in given:
             return given
         is_single = all(given.get(name, 1) == 1 for name in ("num_query_components", "num_item_components"))
         return given if is_single else {**given, "pooling": Pooling.TOKENS}
@@ -128,5 +151,20 @@ class TextEncoderConfig(Config):
             raise InvalidInputError(
                 f"pooling is {self.pooling}, which returns one component, but num_query_components is {asked[0]} and "
                 f"num_item_components is {asked[1]}; set both to 1 or choose another pooling"
+            )
+        if self.pooling is Pooling.WINDOWS and asked[0] != 1:
+            raise InvalidInputError(
+                f"pooling is windows, which returns one component for a query, but num_query_components is {asked[0]}; "
+                "set it to 1 (the similarity has a num_query_components of its own)"
+            )
+        if self.window_overlap is not None and self.window_overlap > self.max_passage_length // 2:
+            raise InvalidInputError(
+                f"window_overlap is {self.window_overlap} but a window has max_passage_length = "
+                f"{self.max_passage_length} tokens; repeat at most half of a window"
+            )
+        if self.window_overlap is not None and self.pooling is not Pooling.WINDOWS:
+            raise InvalidInputError(
+                f"window_overlap is {self.window_overlap} but pooling is {self.pooling}, which has no windows; omit "
+                "window_overlap, or set pooling to windows"
             )
         return self

@@ -53,11 +53,12 @@ def read_start(folder: Path, settings: TextEncoderConfig) -> TextStart:
     if found.lowers:
         add_lowercasing(tokenizer)
     settings = with_prompts(settings, found.prompts)
-    if settings.pooling is not Pooling.OWN:
+    if settings.pooling not in {Pooling.OWN, Pooling.WINDOWS}:
         return TextStart(found.backbone, tokenizer, settings)
     settings = _with_lengths(settings, min(found.max_length or tokenizer.model_max_length, tokenizer.model_max_length))
     if found.head.is_mean:
-        return TextStart(found.backbone, tokenizer, settings.model_copy(update={"pooling": Pooling.MEAN}))
+        pooling = Pooling.MEAN if settings.pooling is Pooling.OWN else settings.pooling
+        return TextStart(found.backbone, tokenizer, settings.model_copy(update={"pooling": pooling}))
     return TextStart(found.backbone, tokenizer, settings, found.head, found.weights)
 
 

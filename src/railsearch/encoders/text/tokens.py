@@ -4,7 +4,8 @@ from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING
 
 from railsearch.encoders.text.aggregation import aggregation_names
-from railsearch.encoders.text.settings import Side, TextEncoderConfig, TokenPlace
+from railsearch.encoders.text.settings import Pooling, Side, TextEncoderConfig, TokenPlace
+from railsearch.encoders.text.windows import TokenSpan, Window, cut, pieces
 from railsearch.foundation.errors import InvalidInputError, ModelFolderError
 
 if TYPE_CHECKING:
@@ -72,9 +73,42 @@ class TextTokens:
             rows.append(tokens)
         return rows
 
+    def tokenize_windows(self, text: str, prompt: str = "") -> list[Window]:
+        """Cut a passage of any length into overlapping windows, each with the prompt and the ids of a complete input.
+
+        A passage that fits has one window, with the ids that `tokenize` returns.
+        """
+        check_texts([text])
+        spans = []
+        for first, last in pieces(text):
+            encoding = self._backend.encode(text[first:last], add_special_tokens=False)
+            spans += [
+                TokenSpan(token, first + start, first + end)
+                for token, (start, end) in zip(encoding.ids, encoding.offsets, strict=True)
+                if token not in self._reserved
+            ]
+        prompt_ids = self._backend.encode(prompt, add_special_tokens=False).ids if prompt else []
+        room = self._room(Side.PASSAGE) - len(prompt_ids)
+        if room < 1:
+            raise InvalidInputError(
+                f"max_passage_length is {self.settings.max_passage_length} but the prompt takes {len(prompt_ids)} tokens "
+                "of every window; ask for longer windows."
+            )
+        found = cut(text, spans, room=room, overlap=min(self.settings.overlap, room // 2))
+        if len(found) == 1:
+            return [Window(0, len(text), self.tokenize([prompt + text], Side.PASSAGE)[0])]
+        windows = []
+        for first, last in found:
+            own = spans[first:last]
+            ids = [*self._prefix, *prompt_ids, *(token.id for token in own), *self._suffix]
+            windows.append(Window(own[0].start, own[-1].end, ids))
+        return windows
+
     def count_cut(self, texts: Sequence[str], side: Side) -> int:
         """Return the number of texts that are too long for the side."""
         check_texts(texts)
+        if self.settings.pooling is Pooling.WINDOWS and side is Side.PASSAGE:
+            return 0
         encodings = self._backend.encode_batch_fast(list(texts), add_special_tokens=False)
         return sum(len(encoding.ids) > self._room(side) for encoding in encodings)
 

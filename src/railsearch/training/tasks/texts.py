@@ -18,6 +18,7 @@ from railsearch.training.mining import NegativeMiner
 from railsearch.training.negatives import Contrast, RightPairs
 from railsearch.training.processes import Processes
 from railsearch.training.task import Batch, check_metric, check_weights
+from railsearch.training.windows import WindowedEncoding
 
 
 class TextTask:
@@ -115,12 +116,22 @@ class TextTask:
         """Raise a TrainingError if a weight is not finite."""
         check_weights(self.model, self._config)
 
-    def _encode(self, texts: Sequence[str], rows: Tensor, side: Side, generator: Generator) -> CachedEncoding | None:
+    def _encode(
+        self, texts: Sequence[str], rows: Tensor, side: Side, generator: Generator
+    ) -> CachedEncoding | WindowedEncoding | None:
         """Encode this process's share of the rows; return None if it is empty."""
-        own = self._processes.own(rows).tolist()
+        own = [texts[row] for row in self._processes.own(rows).tolist()]
         if not own:
             return None
-        tokens = self._model.encoder.tokenize([texts[row] for row in own], side)
+        if self._model.encoder.has_windows and side is Side.PASSAGE:
+            return WindowedEncoding(
+                self._model.encoder,
+                own,
+                most_windows=self._config.training_windows,
+                rows_per_pass=self._config.micro_batch_size,
+                generator=generator,
+            )
+        tokens = self._model.encoder.tokenize(own, side)
         return CachedEncoding(
             lambda chosen: self._model.encoder(tokens[chosen], side),
             len(tokens),
@@ -128,7 +139,7 @@ class TextTask:
             generator=generator,
         )
 
-    def _gathered(self, encoding: CachedEncoding | None, count: int, side: Side) -> Tensor:
+    def _gathered(self, encoding: CachedEncoding | WindowedEncoding | None, count: int, side: Side) -> Tensor:
         """Return the components of the texts of all processes, as leaves of the graph."""
         encoder = self._model.encoder
         if encoding is None:

@@ -116,7 +116,7 @@ def bases(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
 
 
 def make_encoder(base: Path, **options: object) -> TextEncoder:
-    counts = 1 if options.get("pooling") in {Pooling.MEAN, Pooling.OWN} else 3
+    counts = 1 if options.get("pooling") in {Pooling.MEAN, Pooling.OWN, Pooling.WINDOWS} else 3
     sizes = {"num_query_components": counts, "num_item_components": max(1, counts - 1)}
     settings = {**sizes, "max_query_length": 12, "max_passage_length": 20, **options}
     return TextEncoder.from_pretrained(TextEncoderConfig(base=str(base), **settings)).eval()
@@ -637,7 +637,7 @@ class TestSettings:
         ("options", "message"),
         [
             ({"pooling": "mean", "num_query_components": 4, "num_item_components": 1}, "returns one component.* is 4"),
-            ({"pooling": "max"}, "'tokens', 'parameterised', 'multi'"),
+            ({"pooling": "max"}, "'tokens', 'parameterised', 'multi', 'mean', 'own' or 'windows'"),
             ({"token_place": "middle"}, "'front' or 'end'"),
             ({"num_query_components": 0}, "num_query_components is 0"),
             (

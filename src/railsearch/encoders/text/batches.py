@@ -1,0 +1,95 @@
+"""Encode many texts batch by batch: eval mode, progress, and batches of similar length."""
+
+import contextlib
+import logging
+import time
+from collections.abc import Callable, Iterator, Sequence
+from typing import Protocol
+
+import torch
+from torch import Tensor, nn
+
+from railsearch.encoders.text.settings import Side
+from railsearch.encoders.text.tokens import batches_by_length, chunks
+from railsearch.encoders.text.windowed import WindowedTexts, WindowEncoding, join_windows
+from railsearch.encoders.text.windows import Window
+from railsearch.foundation.progress import counting
+
+logger = logging.getLogger("railsearch.encoders.text.encoder")
+
+LONG_ENCODE = 1.0
+"""Seconds; a longer encode is logged as information."""
+
+
+class RowEncoder(Protocol):
+    """An encoder of rows of token ids."""
+
+    num_item_components: int
+    dim: int
+
+    def __call__(self, tokens: Sequence[Sequence[int]], side: Side) -> Tensor:
+        """Return the components (B, P, D) of rows of token ids."""
+        ...
+
+    def modules(self) -> Iterator[nn.Module]:
+        """Return all modules, this one included."""
+        ...
+
+    def tokenize_windows(self, texts: Sequence[str]) -> list[list[Window]]:
+        """Return the windows of each passage."""
+        ...
+
+
+def run_batches(
+    encoder: RowEncoder,
+    tokens: Sequence[Sequence[int]],
+    side: Side,
+    tokens_per_batch: int,
+    count: Callable[[int], None],
+) -> Tensor:
+    """Return the components (N, P, D) of rows of token ids, in fp32 on the CPU; `count` is told how many are done."""
+    outputs: Tensor | None = None
+    for rows in batches_by_length([len(ids) for ids in tokens], tokens_per_batch=tokens_per_batch):
+        found = encoder([tokens[row] for row in rows], side).float().cpu()  # (b, P, D)
+        if outputs is None:
+            outputs = found.new_empty(len(tokens), *found.shape[1:])  # (N, P, D)
+        outputs[torch.tensor(rows)] = found
+        count(len(rows))
+    assert outputs is not None
+    return outputs
+
+
+@torch.no_grad()
+def encode_windows(
+    encoder: RowEncoder, texts: Sequence[str], *, tokens_per_batch: int, show_progress: bool | None
+) -> WindowEncoding:
+    """Return the components of passages that are cut into windows, and where each one is."""
+    num_components = encoder.num_item_components
+    parts = []
+    with encoding(encoder, texts, Side.PASSAGE, show_progress=show_progress) as count:
+        for first, last in chunks(texts):
+            windowed = WindowedTexts.of(encoder.tokenize_windows(texts[first:last]))
+            vectors = run_batches(encoder, windowed.tokens, Side.PASSAGE, tokens_per_batch, lambda _: None)[:, 0]
+            parts.append(join_windows(vectors, windowed, num_components))
+            count(last - first)
+    return WindowEncoding.stack(parts, num_components=num_components, dim=encoder.dim)
+
+
+@contextlib.contextmanager
+def encoding(
+    encoder: RowEncoder, texts: Sequence[str], side: Side, *, show_progress: bool | None
+) -> Iterator[Callable[[int], None]]:
+    """Switch to eval mode, show progress, and log the time that it took."""
+    modes = {module: module.training for module in encoder.modules()}
+    start = time.perf_counter()
+    for module in modes:
+        module.training = False
+    try:
+        with counting(f"encoding {side} texts", len(texts), is_shown=show_progress) as count:
+            yield count
+    finally:
+        for module, mode in modes.items():
+            module.training = mode
+    seconds = time.perf_counter() - start
+    level = logging.INFO if seconds >= LONG_ENCODE else logging.DEBUG  # a search with one query is not worth a line
+    logger.log(level, "encoded %d %s texts in %.1f s, %.0f/s", len(texts), side, seconds, len(texts) / seconds)

@@ -1,0 +1,116 @@
+"""Windows of a long text: overlapping stretches of tokens that begin and end at sentences or paragraphs."""
+
+import re
+from bisect import bisect_left, bisect_right
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from typing import NamedTuple
+
+PARAGRAPH_END = re.compile(r"\s*\n\s*\n\s*")
+SENTENCE_END = re.compile(r"[.!?…][\"'”’)\]]*\s+|[。！？][”’」』）]*\s*|\s*\n\s*")  # noqa: RUF001
+CHARACTERS_PER_PIECE = 2**18
+"""Characters of a text that are tokenized at once: the tokens of a text take some fifty times its size."""
+
+
+class TokenSpan(NamedTuple):
+    """One token of a text: its id, and its characters, from `start` to before `end`."""
+
+    id: int
+    start: int
+    end: int
+
+
+@dataclass(frozen=True, slots=True)
+class Window:
+    """One window of a text: its characters, from `start` to before `end`, and the token ids of a model's input."""
+
+    start: int
+    end: int
+    ids: list[int]
+
+
+def cut(text: str, tokens: Sequence[TokenSpan], *, room: int, overlap: int) -> list[tuple[int, int]]:
+    """Return the first token, and the token after the last, of each window of at most `room` tokens.
+
+    A window ends at the last paragraph of its second half, else at the last sentence, else between two words. The next
+    one repeats whole sentences, about `overlap` tokens; nothing is repeated if a sentence is much longer than that. No
+    token is left out. The last window is extended to the front if it would be short.
+
+    >>> text = "One two. Three four. Five six."
+    >>> tokens = [TokenSpan(0, word.start(), word.end()) for word in re.finditer(r"\\w+", text)]
+    >>> [text[tokens[first].start : tokens[last - 1].end] for first, last in cut(text, tokens, room=4, overlap=2)]
+    ['One two. Three four', 'Three four. Five six']
+    """
+    count = len(tokens)
+    if count <= room:
+        return [(0, count)]
+    ends = [token.end for token in tokens]
+    paragraphs, sentences = (_borders(pattern, text, ends) for pattern in (PARAGRAPH_END, SENTENCE_END))
+    found, first, last = [], 0, None
+    while first + room < count:
+        # The end lies behind the end of the window before it.
+        middle, limit = max(first + (room + 1) // 2, (last or 0) + 1), first + room
+        last = _last_within(paragraphs, middle, limit) or _last_within(sentences, middle, limit)
+        is_border = last is not None
+        if last is None:
+            last = _word_start(text, tokens, limit, lowest=middle)
+        found.append((first, last))
+        first = _next_start(text, tokens, sentences, first, last, overlap=overlap, is_border=is_border)
+    if count - first < room // 2:
+        place = bisect_left(sentences, count - room)
+        first = min(first, sentences[place]) if place < len(sentences) else first
+    return [*found, (first, count)]
+
+
+def pieces(text: str) -> Iterator[tuple[int, int]]:
+    """Yield stretches of characters that are tokenized one by one; a long text is divided between sentences or words.
+
+    >>> list(pieces("short"))
+    [(0, 5)]
+    """
+    first = 0
+    while len(text) - first > CHARACTERS_PER_PIECE:
+        middle, limit = first + CHARACTERS_PER_PIECE // 2, first + CHARACTERS_PER_PIECE
+        last = limit
+        for pattern in (SENTENCE_END, re.compile(r"\s+")):
+            ends = [match.end() for match in pattern.finditer(text, middle, limit)]
+            if ends:
+                last = ends[-1]
+                break
+        yield first, last
+        first = last
+    yield first, len(text)
+
+
+def _borders(pattern: re.Pattern[str], text: str, ends: Sequence[int]) -> list[int]:
+    """Return the tokens before which the text may be divided, ascending; a token may begin with a space."""
+    found = {bisect_right(ends, match.end()) for match in pattern.finditer(text)}
+    return sorted(found - {0, len(ends)})
+
+
+def _last_within(borders: Sequence[int], lowest: int, highest: int) -> int | None:
+    place = bisect_right(borders, highest) - 1
+    return borders[place] if place >= 0 and borders[place] >= lowest else None
+
+
+def _word_start(text: str, tokens: Sequence[TokenSpan], place: int, *, lowest: int) -> int:
+    """Return the last token from `lowest` to `place` that begins a word; `place` if none does."""
+    for token in range(place, lowest - 1, -1):
+        start = tokens[token].start
+        if any(character.isspace() for character in text[max(0, start - 1) : start + 1]):
+            return token
+    return place
+
+
+def _next_start(
+    text: str, tokens: Sequence[TokenSpan], sentences: Sequence[int], first: int, last: int, *, overlap: int,
+    is_border: bool,
+) -> int:  # fmt: skip
+    """Return the first token of the window after the one from `first` to `last`."""
+    if not overlap:
+        return last
+    lowest = max(first + 1, last - 2 * overlap)
+    near = sentences[bisect_left(sentences, lowest) : bisect_left(sentences, last)]
+    if near:
+        return min(near, key=lambda border: abs(last - overlap - border))
+    return last if is_border else _word_start(text, tokens, max(first + 1, last - overlap), lowest=lowest)
