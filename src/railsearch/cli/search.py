@@ -1,5 +1,6 @@
 """`railsearch search`: the best items for each query, with their certificates."""
 
+import dataclasses
 import math
 from pathlib import Path
 from typing import Annotated
@@ -34,6 +35,7 @@ from railsearch.distributed.batch.job import ROWS_PER_PART
 from railsearch.distributed.opening import open_index
 from railsearch.foundation.errors import InvalidInputError
 from railsearch.foundation.json_values import rows_as_json
+from railsearch.foundation.matched_parts import SNIPPET, TEXT
 from railsearch.foundation.results import NO_ITEM, Explanation, SearchResult
 from railsearch.text_retriever import TextRetriever
 
@@ -109,6 +111,9 @@ def search(
 
     With --output, the queries may be more than memory holds. The certificate of each query is in the results.
 
+    If the passages are long and cut into windows, passage_start, passage_end and snippet show the characters of a
+    passage that matched, in place of the whole passage.
+
     Example: railsearch search passages.index --text "does medicare pay for hearing aids?"
 
     Example: railsearch search movies.index --queries users.parquet -k 100 --output results --ray
@@ -153,6 +158,8 @@ def search(
         source = "--text" if queries is None else queries
         raise InvalidInputError(f"row is {max(rows)} but {source} has {len(embeddings)} rows; rows count from 0.")
     result = opened.search(embeddings[rows], k, chosen, allow=allow, pad=pad)
+    if text:
+        result = dataclasses.replace(result, questions=[text[own] for own in rows])
     explanations: list[Explanation | None] = [None] * len(rows)
     if explain:
         best = [items[0] for items in (result.keys if opened.has_keys else result.ids.tolist())]
@@ -203,7 +210,7 @@ def _print(
 ) -> None:
     by_query = _by_query(result)
     for place, (title, explanation) in enumerate(zip(titles, explanations, strict=True)):
-        own = by_query.get(place, result.to_frame()[:0].drop("query"))
+        own = by_query.get(place, _shown(result)[:0].drop("query"))
         console.print(make_frame_table(own, title=title))
         scored = f"{int(result.num_scored[place]):,} of {num_items:,} items scored"
         console.print(f"  {_certificate(result, place)}; {scored}", soft_wrap=True)
@@ -215,9 +222,15 @@ def _print(
             console.print(heat_map(weights, scores, is_ascii=console.options.ascii_only), soft_wrap=True)
 
 
+def _shown(result: SearchResult) -> DataFrame:
+    """Return the table of results; a snippet takes the place of a passage that may be a book."""
+    frame = result.to_frame()
+    return frame.drop(TEXT) if SNIPPET in frame.columns else frame
+
+
 def _by_query(result: SearchResult) -> dict[int, DataFrame]:
     """Return the items of each query that has any."""
-    parts = result.to_frame().partition_by("query", as_dict=True)
+    parts = _shown(result).partition_by("query", as_dict=True)
     return {int(key[0]): part.drop("query") for key, part in parts.items()}
 
 

@@ -1,5 +1,6 @@
 """One search over shards: query parts once, the filter of every shard, one or two rounds, and one merged result."""
 
+import dataclasses
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
@@ -9,6 +10,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from railsearch.distributed.matched import locator
 from railsearch.distributed.merging import Merged, merge
 from railsearch.distributed.rounds import early_rounds
 from railsearch.distributed.shard import ShardAnswer
@@ -65,7 +67,9 @@ class ShardedSearch:
             )
             lost += newly_lost
             if merged is not None:
-                return self.result(merged, lost, pad=pad, k=k)
+                result = self.result(merged, lost, pad=pad, k=k)
+                locate = locator(self.snapshot, parts, merged, lambda calls: answers_of(self.workers, calls))
+                return dataclasses.replace(result, locate=locate) if self.has_metadata else result
             numbers = [number for number in numbers if number not in {own.shard for own in lost}]
         raise _lost_error(lost, "no shard answered; try again later")
 

@@ -19,6 +19,7 @@ from railsearch.index import Allow, Engine, Exclude, Index, Strategy, searching,
 from railsearch.index.building import check_parts
 from railsearch.index.corpus import Corpus
 from railsearch.index.filters import make_filter
+from railsearch.index.matching import matched_components
 from railsearch.index.serving import find_text, open_version
 from railsearch.kernels import NO_ROW, RowFilter, plain_arithmetic
 from railsearch.similarity import QueryParts
@@ -112,6 +113,13 @@ class Shard:
     def explain(self, version: int, query: ArrayLike, item_id: int | str, user_id: int | None) -> Explanation:
         """Return the component scores and gate weights behind the score of an item that is here."""
         return self._at(version).explain(query, item_id, user_id=user_id)
+
+    @plain_arithmetic()
+    def matched(self, version: int, components: Tensor, gate: Tensor | None, queries: Tensor, ids: Tensor) -> Tensor:
+        """Return the item component (n,) that matched, for rows of queries (n,) and integer ids (n,) of items here."""
+        corpus = self._at(version).contents.corpus
+        parts = searching.as_query_parts(corpus.similarity, corpus.like, QueryParts(components, gate), None)
+        return matched_components(corpus, parts, queries, ids)
 
     @plain_arithmetic()
     def search(

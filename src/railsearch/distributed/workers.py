@@ -19,6 +19,7 @@ METHODS = frozenset(
         "find_text",
         "ids",
         "items",
+        "matched",
         "open",
         "put",
         "remove",

@@ -1,6 +1,6 @@
 """Small frozen results that every layer shares."""
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
@@ -9,6 +9,7 @@ from torch import Tensor
 
 from railsearch.foundation.errors import InvalidInputError
 from railsearch.foundation.inputs import ArrayLike, ArrowTable
+from railsearch.foundation.matched_parts import has_parts, show_matched
 from railsearch.foundation.recall import ExpectedRecall
 
 if TYPE_CHECKING:
@@ -48,6 +49,10 @@ class SearchResult:
     was measured or if the strategy is exact."""
     coverage: float = 1.0
     """The share of all items that were searched: below 1 if a shard of a split index did not answer."""
+    locate: Callable[[Tensor, Tensor], Tensor] | None = None
+    """Returns the item component (n,) that contributed most to the score, for rows of queries (n,) and ids (n,)."""
+    questions: Sequence[str] | None = None
+    """The text of each query, if queries are texts: snippets show where its words are."""
 
     @property
     def kth_score(self) -> Tensor:
@@ -86,7 +91,8 @@ class SearchResult:
     def to_frame(self) -> "DataFrame":
         """Return a table of query, rank, id and score, best first, with the metadata of the items if there is any.
 
-        The column id holds strings if these are the ids of the index.
+        The column id holds strings if these are the ids of the index. In an index of long texts, the columns
+        passage_start, passage_end and snippet show the part of the passage that matched.
         """
         import polars as pl  # noqa: PLC0415  (importing railsearch stays cheap)
 
@@ -101,7 +107,25 @@ class SearchResult:
                 "score": self.scores[is_item].numpy(force=True),
             }
         )
-        return frame if self.lookup is None else frame.with_columns(self.lookup(ids).get_columns())
+        metadata = self.look_up()
+        return frame if metadata is None else frame.with_columns(metadata.get_columns())
+
+    def look_up(self) -> "DataFrame | None":
+        """Return the metadata of all items that were found, query by query, best first; None if there are none.
+
+        In an index of long texts, the columns passage_start and passage_end say which characters of the passage matched
+        best, and snippet shows some of them.
+        """
+        if self.lookup is None:
+            return None
+        is_item = self.ids != NO_ITEM  # (B, K)
+        ids = self.ids[is_item]  # (n,)
+        frame = self.lookup(ids)
+        if self.locate is None or not has_parts(frame.columns):
+            return frame
+        queries = is_item.nonzero(as_tuple=True)[0]  # (n,)
+        texts = [None if self.questions is None else self.questions[query] for query in queries.tolist()]
+        return show_matched(frame, self.locate(queries, ids), texts)
 
     def __reduce__(self) -> tuple[object, ...]:
         """Pickle the result with its string ids, but without other metadata; `to_frame()` includes that."""

@@ -1,6 +1,7 @@
 """One search from its arguments to its result: checks, batches of queries, and rows that become ids."""
 
-from collections.abc import Sequence
+import dataclasses
+from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING
 
 import torch
@@ -16,6 +17,7 @@ from railsearch.index.contents import Contents
 from railsearch.index.corpus import Corpus
 from railsearch.index.filters import Allow, Exclude, allowed_rows_of, make_filter
 from railsearch.index.keys import to_integers
+from railsearch.index.matching import matched_components
 from railsearch.index.memory import check_search
 from railsearch.index.strategies import BruteForce, FloorStrategy, Found, Strategy
 from railsearch.index.tuned import TunedStrategy
@@ -59,7 +61,20 @@ def search(
     row_filter = make_filter(corpus, exclude, allow, num_queries=len(queries), k=k, pad=pad)
     found = find(corpus, queries, k, strategy, row_filter, users=users)
     is_filtered = exclude is not None or allow is not None
-    return _result(corpus, found, None if tuned is None else tuned.recall_of(strategy, is_filtered=is_filtered))
+    result = _result(corpus, found, None if tuned is None else tuned.recall_of(strategy, is_filtered=is_filtered))
+    return dataclasses.replace(result, locate=locator(corpus, queries, users)) if corpus.has_metadata else result
+
+
+def locator(corpus: Corpus, queries: Tensor | QueryParts, users: Tensor | None) -> Callable[[Tensor, Tensor], Tensor]:
+    """Return a function that finds the component of an item which contributed most to its score for a query."""
+
+    @plain_arithmetic()
+    def locate(rows: Tensor, ids: Tensor) -> Tensor:
+        with use_kernel(corpus.wanted_kernel):
+            parts = as_query_parts(corpus.similarity, corpus.like, queries, users)
+        return matched_components(corpus, parts, rows, ids)  # (n,)
+
+    return locate
 
 
 def check_enough(k: int, num_items: int) -> None:

@@ -40,6 +40,16 @@ class TextModel(nn.Module):
         components = self.encoder.encode(texts, Side.PASSAGE, show_progress=show_progress)  # (N, Px, d)
         return components.view(len(components), *self.similarity.item_shape)
 
+    def locate_passages(self, texts: Sequence[str]) -> tuple[Tensor, Tensor | None]:
+        """Return what `encode_passages` returns, and where each component is (N, Px, 2): its characters in the text.
+
+        The places are None if passages are not cut into windows.
+        """
+        if not self.encoder.has_windows:
+            return self.encode_passages(texts), None
+        found = self.encoder.encode_windows(texts, show_progress=False)
+        return found.components.view(len(found.components), *self.similarity.item_shape), found.spans
+
     def query_parts(self, texts: Sequence[str]) -> QueryParts:
         """Return the query side of each text."""
         return compute_query_parts(self.similarity, self.encode_queries(texts))

@@ -1,8 +1,8 @@
 """Answers of searches: results with their certificates, as JSON values or as tensors."""
 
+import dataclasses
 import math
 from collections.abc import Sequence
-from dataclasses import asdict
 from typing import TYPE_CHECKING
 
 import torch
@@ -31,7 +31,7 @@ def answer_json(name: str, body: SearchBody, outcome: Outcome) -> dict[str, obje
     """Return the answer to a search as JSON values."""
     result, index = outcome.result, outcome.index
     keys: Sequence[Sequence[object]] = _shown_ids(outcome, is_text=body.ids == "string")
-    fields = _fields(outcome, body.fields)
+    fields = _fields(outcome, body)
     explained = explain_hits(outcome, body.explain)
     scores, ids = result.scores.tolist(), result.ids.tolist()
     certificate = zip(
@@ -75,7 +75,7 @@ def answer_tensors(name: str, body: SearchBody, outcome: Outcome) -> bytes:
     answer: dict[str, object] = {
         **_common(name, index, outcome),
         "keys": result.keys if result.has_keys else None,
-        "fields": _fields(outcome, body.fields),
+        "fields": _fields(outcome, body),
     }
     return write_result(result, answer, component_scores, gate_weights)
 
@@ -145,7 +145,7 @@ def _common(name: str, index: Searched, outcome: Outcome) -> dict[str, object]:
         "index": describe_version(name, index),
         "strategy": outcome.strategy,
         "coverage": outcome.result.coverage,
-        "expected_recall": None if measured is None else asdict(measured),
+        "expected_recall": None if measured is None else dataclasses.asdict(measured),
         "milliseconds": {
             "queue": round(1000 * outcome.queue_seconds, 3),
             "search": round(1000 * outcome.search_seconds, 3),
@@ -161,13 +161,14 @@ def _shown_ids(outcome: Outcome, *, is_text: bool) -> list[list[int]] | list[lis
     return [[str(item) for item in row] for row in ids] if is_text else ids
 
 
-def _fields(outcome: Outcome, wanted: list[str] | str | None) -> list[list[dict[str, JsonValue] | None]] | None:
+def _fields(outcome: Outcome, body: SearchBody) -> list[list[dict[str, JsonValue] | None]] | None:
     """Return the metadata of each hit; None in a place that has no item."""
+    wanted = body.fields
     if wanted is None:
         return None
-    result = outcome.result
+    result = dataclasses.replace(outcome.result, questions=body.texts)
     is_item = result.ids != NO_ITEM  # (B, K)
-    frame = None if result.lookup is None else result.lookup(result.ids[is_item])
+    frame = result.look_up()
     names = [] if frame is None else [name for name in frame.columns if name != "id"]
     columns = checked_columns(wanted, names) or []
     rows = iter([{}] * int(is_item.sum()) if frame is None else rows_as_json(frame.select(columns)))

@@ -305,6 +305,7 @@ def _excluded(index: Searched, pending: Pending, encoded: Encoded) -> list[objec
 
 
 def _rows_of(result: SearchResult, rows: slice) -> SearchResult:
+    locate = result.locate
     return SearchResult(
         ids=result.ids[rows],
         scores=result.scores[rows],
@@ -313,4 +314,5 @@ def _rows_of(result: SearchResult, rows: slice) -> SearchResult:
         lookup=result.lookup,
         has_keys=result.has_keys,
         coverage=result.coverage,
+        locate=None if locate is None else lambda queries, ids: locate(queries + rows.start, ids),
     )

@@ -6,6 +6,7 @@ import time
 
 import railsearch
 from railsearch.foundation.errors import InvalidInputError
+from railsearch.foundation.matched_parts import result_columns
 from railsearch.index import parse_strategy
 from railsearch.server.answers import (
     answer_json,
@@ -46,7 +47,7 @@ async def search(service: Service, request: Request, name: str) -> Answer:
         body.check(service.limits, len(values))
         body.rules.check(body.k, served.current.metadata_schema())
         if body.fields is not None:
-            checked_columns(body.fields, list(served.current.metadata_schema()))
+            checked_columns(body.fields, result_columns(list(served.current.metadata_schema())))
         checked: object = encode(served.current, None, kind, values).queries if kind == "embeddings" else values
         return body, kind, checked, len(values)
 

@@ -2,7 +2,7 @@
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Protocol
+from typing import TYPE_CHECKING, Protocol
 
 from torch import Tensor
 from typing_extensions import TypeAliasType
@@ -11,13 +11,17 @@ from railsearch.data import QuestionPassages
 from railsearch.encoders.text.tokens import check_texts
 from railsearch.foundation.errors import IdExistsError, InvalidInputError
 from railsearch.foundation.inputs import ArrayLike
+from railsearch.foundation.matched_parts import ENDS, STARTS, TEXT
 from railsearch.foundation.results import ItemBatch, ItemBatches
 from railsearch.index.numbering import Numbering
 from railsearch.models import TextModel
 
+if TYPE_CHECKING:
+    from polars import DataFrame
+
 PASSAGES_PER_BATCH = 2048
 """Passages whose components are in memory at once while an index is built."""
-TEXT_COLUMN = "passage"
+TEXT_COLUMN = TEXT
 """Column of the texts in the metadata of an index."""
 
 PassagesLike = TypeAliasType("PassagesLike", Sequence[str] | Mapping[str, str] | Mapping[int, str] | QuestionPassages)
@@ -114,11 +118,20 @@ def _counted(batches: Iterable[ItemBatch], on_rows: Callable[[int], None]) -> It
 
 
 def _encoded_batches(model: TextModel, passages: Passages, on_rows: Callable[[int], None]) -> Iterator[ItemBatch]:
-    import polars as pl  # noqa: PLC0415  (importing railsearch stays cheap)
-
     for first in range(0, len(passages), PASSAGES_PER_BATCH):
         rows = slice(first, first + PASSAGES_PER_BATCH)
-        components = model.encode_passages(passages.texts[rows])
+        components, table = encode_table(model, passages.texts[rows])
         on_rows(len(components))
-        table = pl.DataFrame({TEXT_COLUMN: list(passages.texts[rows])})
         yield ItemBatch(components, None if passages.ids is None else passages.ids[rows], table)
+
+
+def encode_table(model: TextModel, texts: Sequence[str]) -> "tuple[Tensor, DataFrame]":
+    """Return the components of texts, and their metadata: the texts, and where each window is if there are windows."""
+    import polars as pl  # noqa: PLC0415  (importing railsearch stays cheap)
+
+    components, spans = model.locate_passages(texts)  # (n, Px, d), (n, Px, 2)
+    table = pl.DataFrame({TEXT_COLUMN: list(texts)})
+    if spans is None:
+        return components, table
+    places = {name: spans[..., place].tolist() for place, name in enumerate((STARTS, ENDS))}
+    return components, table.with_columns(pl.Series(name, own, dtype=pl.List(pl.Int64)) for name, own in places.items())

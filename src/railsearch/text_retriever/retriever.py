@@ -1,5 +1,6 @@
 """TextRetriever: from questions and passages to answers with a certificate, as one object that can be saved."""
 
+import dataclasses
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Self
@@ -203,7 +204,8 @@ class TextRetriever:
     ) -> Index:
         """Encode passages and index them, in memory or as a folder; `search` uses this index from now on.
 
-        The metadata of the index have the column passage.
+        The metadata of the index have the column passage, and passage_starts and passage_ends if passages are cut into
+        windows: the characters of each component.
 
         Args:
             passages: a mapping from ids to texts, or the passages of `QuestionPassages`: their ids, usually strings,
@@ -284,6 +286,8 @@ class TextRetriever:
     ) -> SearchResult:
         """Find the k best passages for each question, with scores, gap and certificate; `to_frame()` has the texts.
 
+        If passages are cut into windows, it also has passage_start, passage_end and snippet: the part that matched.
+
         Args:
             texts: questions.
             k: the number of passages for each question.
@@ -295,7 +299,8 @@ class TextRetriever:
         check_count(k, name="k")
         index = self._opened()
         queries = self.encode_queries(texts, show_progress=False)
-        return index.search(queries, k, strategy, exclude, allow, pad=pad)
+        result = index.search(queries, k, strategy, exclude, allow, pad=pad)
+        return dataclasses.replace(result, questions=tuple(texts))
 
     def save(self, path: str | Path, *, overwrite: bool = False) -> None:
         """Write a model folder: config.json, encoder/ with its tokenizer, similarity/, and a model card, README.md.

@@ -58,8 +58,8 @@ def test_what_is_no_passages(given: object) -> None:
 class Lengths:
     """A model that encodes a text as its length."""
 
-    def encode_passages(self, texts: Sequence[str]) -> Tensor:
-        return torch.tensor([[float(len(text))] for text in texts])
+    def locate_passages(self, texts: Sequence[str]) -> tuple[Tensor, None]:
+        return torch.tensor([[float(len(text))] for text in texts]), None
 
 
 def test_batches_bring_components_and_metadata_in_order(monkeypatch: pytest.MonkeyPatch) -> None:

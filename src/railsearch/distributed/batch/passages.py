@@ -15,7 +15,7 @@ from railsearch.foundation.inputs import as_path
 from railsearch.foundation.results import ItemBatch
 from railsearch.index import Index, Precision, ScanPrecision
 from railsearch.text_retriever import TextRetriever
-from railsearch.text_retriever.passages import PASSAGES_PER_BATCH, TEXT_COLUMN, EncodedPassages
+from railsearch.text_retriever.passages import PASSAGES_PER_BATCH, EncodedPassages, encode_table
 
 if TYPE_CHECKING:
     from polars import DataFrame
@@ -60,11 +60,12 @@ class EncodeJob:
             self.file.check()
             given = list(texts.values())
             pieces = [
-                model.encode_passages(given[first : first + PASSAGES_PER_BATCH])
+                encode_table(model, given[first : first + PASSAGES_PER_BATCH])
                 for first in range(0, len(given), PASSAGES_PER_BATCH)
             ]
-            components = torch.cat(pieces).flatten(start_dim=1)  # (n, Px * d)
-            return pl.DataFrame({"id": list(texts), TEXT_COLUMN: given, "embedding": components.numpy()})
+            components = torch.cat([own for own, _ in pieces]).flatten(start_dim=1)  # (n, Px * d)
+            table = pl.concat([table for _, table in pieces])
+            return table.with_columns(pl.Series("id", list(texts)), pl.Series("embedding", components.numpy()))
 
         return compute
 
@@ -138,4 +139,4 @@ def _batches(folder: PartsFolder, retriever: TextRetriever) -> Iterator[ItemBatc
         frame = folder.read(part)
         for batch in frame.iter_slices(PASSAGES_PER_BATCH):
             components = batch["embedding"].to_numpy().reshape(len(batch), *shape)
-            yield ItemBatch(components, batch["id"].to_list(), batch.select(TEXT_COLUMN))
+            yield ItemBatch(components, batch["id"].to_list(), batch.drop("id", "embedding"))

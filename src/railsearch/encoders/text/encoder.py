@@ -1,11 +1,9 @@
 """The text encoder: a pretrained language model turns each text into P components (the paper's section 5 and A.2)."""
 
-import contextlib
 import copy
 import json
 import logging
-import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Self
 
@@ -36,13 +34,12 @@ from railsearch.encoders.text.pooling import ParameterisedPooling, pool_mean, po
 from railsearch.encoders.text.sentence_head import SentenceHead
 from railsearch.encoders.text.settings import Pooling, Side, TextEncoderConfig, TokenPlace
 from railsearch.encoders.text.starting import PROMPTS, read_start, saved_head, with_prompts
-from railsearch.encoders.text.tokens import TextTokens, batches_by_length, check_texts, chunks
+from railsearch.encoders.text.tokens import TextTokens, check_texts, chunks
 from railsearch.encoders.text.windowed import WindowEncoding
 from railsearch.encoders.text.windows import Window
 from railsearch.folders import WEIGHTS_FILE, register_opener
 from railsearch.foundation.errors import InvalidInputError, ModelFolderError
 from railsearch.foundation.inputs import as_choice, check_count
-from railsearch.foundation.progress import counting
 from railsearch.similarity.contract import ConfigValue
 
 if TYPE_CHECKING:

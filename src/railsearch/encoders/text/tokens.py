@@ -91,8 +91,8 @@ class TextTokens:
         room = self._room(Side.PASSAGE) - len(prompt_ids)
         if room < 1:
             raise InvalidInputError(
-                f"max_passage_length is {self.settings.max_passage_length} but the prompt takes {len(prompt_ids)} tokens "
-                "of every window; ask for longer windows."
+                f"max_passage_length is {self.settings.max_passage_length} but the prompt takes {len(prompt_ids)} "
+                "tokens of every window; ask for longer windows."
             )
         found = cut(text, spans, room=room, overlap=min(self.settings.overlap, room // 2))
         if len(found) == 1:

@@ -58,7 +58,8 @@ def cut(text: str, tokens: Sequence[TokenSpan], *, room: int, overlap: int) -> l
         first = _next_start(text, tokens, sentences, first, last, overlap=overlap, is_border=is_border)
     if count - first < room // 2:
         place = bisect_left(sentences, count - room)
-        first = min(first, sentences[place]) if place < len(sentences) else first
+        border = sentences[place] if place < len(sentences) else first
+        first = border if border < first else _word_start(text, tokens, count - room // 2, lowest=count - room)
     return [*found, (first, count)]
 
 

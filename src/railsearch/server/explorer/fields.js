@@ -2,6 +2,7 @@
 
 const TITLES = ["title", "name", "label", "headline", "question"];
 const LONG = 90;
+const PLACES = new Set(["passage_starts", "passage_ends"]); // where the windows of a long text are: not for people
 const LIST = /^[^|\s][^|]*(\|[^|]+)+$/; // Drama|Comedy, a list within a text
 
 const isText = (column) => /^(String|Utf8|Categorical|Enum)/.test(column.type);
@@ -22,11 +23,14 @@ export function shown(value) {
 // the item is called in a sentence. An item without a title column is its text, or its id.
 export function present(id, fields, columns) {
   const own = fields ?? {};
-  const isShort = (column) => isText(column) && own[column.name] && String(own[column.name]).length <= LONG;
+  const isShort = (column) => isText(column) && !(own.snippet && column.name === "passage") && own[column.name] && String(own[column.name]).length <= LONG;
   const titled = titleColumn(columns) ?? columns.find(isShort)?.name;
   const details = [];
-  let body = "";
+  const hasSnippet = own.snippet !== undefined && own.passage_start !== undefined;
+  let body = hasSnippet ? own.snippet : "";
+  if (hasSnippet) details.push(["the part that matched", `characters ${own.passage_start} to ${own.passage_end}`]);
   for (const { name } of columns) {
+    if (PLACES.has(name) || (hasSnippet && name === "passage")) continue; // the snippet is the part that matched
     const text = shown(own[name]);
     if (name === titled || text === "" || text === String(id)) continue; // an id is said once
     if (text.length > LONG && !body) body = text;
