@@ -18,6 +18,7 @@ SECTIONS = {
         (
             "comparing", "choosing-a-strategy", "filtering", "index-on-disk", "live-updates", "migrating",
             "debugging", "benchmarking", "engines", "preparing-data", "recommenders", "text-retrievers",
+            "long-documents",
             "late-interaction", "training", "negatives", "distilling", "several-processes", "new-items", "updating",
             "evaluating", "recommending", "operating", "shards", "ray", "batch", "scale", "exporting", "integrations",
             "own-similarity", "own-engine", "own-encoder",

@@ -49,7 +49,7 @@ def show_matched(frame: "DataFrame", components: Tensor, questions: Sequence[str
     """
     import polars as pl  # noqa: PLC0415  (importing railsearch stays cheap)
 
-    places = pl.Series(components.numpy(force=True))
+    places = pl.lit(pl.Series(components.numpy(force=True)))
     own = frame.select(
         TEXT, **{name: pl.col(column).list.get(places) for name, column in ((START, STARTS), (END, ENDS))}
     )
