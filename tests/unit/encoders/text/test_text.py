@@ -382,7 +382,7 @@ class TestEncode:
         capsys: pytest.CaptureFixture[str],
     ) -> None:
         encoder = make_encoder(bases["bert"])
-        monkeypatch.setattr("railsearch.encoders.text.encoder.LONG_ENCODE", 0.0)
+        monkeypatch.setattr("railsearch.encoders.text.batches.LONG_ENCODE", 0.0)
         with caplog.at_level(logging.INFO, logger="railsearch"):
             encoder.encode(TEXTS, Side.QUERY, show_progress=True)
         assert "encoded 5 query texts" in caplog.text
