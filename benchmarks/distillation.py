@@ -1,6 +1,6 @@
 """How much of a ranker's ranking a mixture and a cosine keep: a gradient-boosted teacher on MovieLens-1M.
 
-pip install scikit-learn==1.9.1
+pip install --constraint constraints.txt scikit-learn
 mkdir -p exp/ml-1m && tar -C exp/ml-1m -xf ml-1m.tar.xz   # users.dat, movies.dat, ratings.dat
 OMP_NUM_THREADS=1 nice -n 10 python benchmarks/distillation.py exp/ml-1m
 
@@ -37,6 +37,7 @@ from railsearch import MixtureOfLogits, fit_similarity
 Floats = npt.NDArray[np.float32]
 NUM_TRAIN, NUM_TEST = 2000, 250
 ITEMS_PER_USER = 128
+STUDENTS = ("cosine", "dot product", "mixture of cosines", "mixture of dot products")
 AGES, NUM_JOBS = (1, 18, 25, 35, 45, 50, 56), 21
 
 
@@ -167,11 +168,12 @@ def draw_pairs(world: World, users: npt.NDArray[np.int64]) -> pl.DataFrame:
 
 def make_student(world: World, name: str, *, values: int, seed: int) -> MixtureOfLogits:
     """Return a student with `values` values per item: one component, or four of a quarter each."""
-    count = 4 if name == "mixture" else 1
+    count = 4 if name.startswith("mixture") else 1
+    has_length = "dot product" in name  # components of any length, not of length 1
     return MixtureOfLogits(
         query_dim=world.users.shape[1], item_dim=world.movies.shape[1], num_query_components=count,
         num_item_components=count, component_dim=values // count, projection_dim=128, gate_dim=64,
-        normalizes=name != "dot product", temperature=0.1 if name != "dot product" else 1.0, learns_temperature=True,
+        normalizes=not has_length, temperature=1.0 if has_length else 0.1, learns_temperature=True,
         seed=seed,
     )  # fmt: skip
 
@@ -201,7 +203,8 @@ def interval(values: Floats) -> str:
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("folder", type=Path, help="users.dat, movies.dat and ratings.dat of MovieLens-1M")
-    parser.add_argument("--sizes", type=int, nargs="+", default=[16, 64], help="values per item")
+    parser.add_argument("--sizes", type=int, nargs="+", default=[16], help="values per item")
+    parser.add_argument("--students", nargs="+", choices=STUDENTS, default=list(STUDENTS))
     parser.add_argument("--losses", nargs="+", default=["kl"])
     parser.add_argument("--epochs", type=int, default=15)
     parser.add_argument("--seeds", type=int, nargs="+", default=[0, 1])
@@ -225,7 +228,7 @@ def main() -> None:
     print(f"| most popular | 0 | | {' | '.join(interval(shares[:, each]) for each in range(3))} | |", flush=True)
     for values in options.sizes:
         for loss in options.losses:
-            for name in ("cosine", "dot product", "mixture"):
+            for name in options.students:
                 found, started = [], time.process_time()
                 for seed in options.seeds:
                     student = make_student(world, name, values=values, seed=seed)
