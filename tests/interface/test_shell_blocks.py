@@ -13,8 +13,8 @@ from tests.support.shell_world import make_shell_world
 
 ROOT = Path(__file__).parents[2]
 HOW_TO = (
-    "batch", "evaluating", "filtering", "index-on-disk", "migrating", "operating", "preparing-data", "recommenders",
-    "recommending", "scale", "shards", "text-retrievers",
+    "batch", "evaluating", "filtering", "index-on-disk", "integrations", "migrating", "operating", "preparing-data",
+    "recommenders", "recommending", "scale", "shards", "text-retrievers",
 )  # fmt: skip
 TUTORIALS = ("documents", "movielens", "sharding")
 PAGES = [
