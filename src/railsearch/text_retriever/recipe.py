@@ -73,7 +73,7 @@ class TextMixtureConfig(GateConfig):
         default=4, ge=1, le=LARGEST_SIZE, description="Px, likewise; passages that are cut into windows bring their own"
     )
     window_sharpness: float = Field(
-        default=1.0,
+        default=0.5,
         ge=0,
         le=100,
         description="how much the best window of a passage counts before training: the gate starts as a softmax over "

@@ -204,8 +204,7 @@ class TextRetriever:
     ) -> Index:
         """Encode passages and index them, in memory or as a folder; `search` uses this index from now on.
 
-        The metadata of the index have the column passage, and passage_starts and passage_ends if passages are cut into
-        windows: the characters of each component.
+        The metadata of the index have the column passage, and those of `foundation.matched_parts` with windows.
 
         Args:
             passages: a mapping from ids to texts, or the passages of `QuestionPassages`: their ids, usually strings,
@@ -285,8 +284,6 @@ class TextRetriever:
         pad: bool = False,
     ) -> SearchResult:
         """Find the k best passages for each question, with scores, gap and certificate; `to_frame()` has the texts.
-
-        If passages are cut into windows, it also has passage_start, passage_end and snippet: the part that matched.
 
         Args:
             texts: questions.
