@@ -97,6 +97,11 @@ def make_tokenizer(kind: str) -> object:
     return transformers.PreTrainedTokenizerFast(tokenizer_object=tokenizer, **names)
 
 
+def assert_same(found: Tensor, expected: Tensor) -> None:
+    """Compare embeddings of equal weights; where these lie in memory may change the last bits."""
+    torch.testing.assert_close(found, expected, rtol=1e-5, atol=1e-5)
+
+
 @pytest.fixture(scope="module")
 def bases(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
     """A folder with a tiny model of each kind, with weights large enough that every token matters."""
@@ -406,9 +411,11 @@ class TestFolder:
         assert loaded.token_place == encoder.token_place
         assert not loaded.training
         assert loaded.pretrained_names() == encoder.pretrained_names()
+        weights = loaded.state_dict()
+        assert all(torch.equal(weights[name], value) for name, value in encoder.state_dict().items())
         for side in Side:
             assert loaded.tokenize(TEXTS, side) == encoder.tokenize(TEXTS, side)
-            assert torch.equal(loaded.encode(TEXTS, side), encoder.encode(TEXTS, side))
+            assert_same(loaded.encode(TEXTS, side), encoder.encode(TEXTS, side))
 
     def test_settings_are_plain_and_make_it_anew(self, bases: dict[str, Path]) -> None:
         encoder = make_encoder(bases["bert"], pooling="parameterised", seed=3)
@@ -416,7 +423,7 @@ class TestFolder:
         assert settings["base"] == str(bases["bert"])
         assert settings["pooling"] == "parameterised"
         again = TextEncoder.from_pretrained(TextEncoderConfig(**settings))
-        assert torch.equal(again.encode(TEXTS, Side.QUERY), encoder.encode(TEXTS, Side.QUERY))
+        assert_same(again.encode(TEXTS, Side.QUERY), encoder.encode(TEXTS, Side.QUERY))
 
     def test_loading_draws_nothing_from_the_global_generator(self, bases: dict[str, Path], tmp_path: Path) -> None:
         make_encoder(bases["bert"]).save(tmp_path / "model")
@@ -478,7 +485,7 @@ class TestFolder:
         encoder = make_encoder(bases["gpt2"])
         encoder.save(tmp_path / "model", overwrite=True)
         loaded = TextEncoder.load(tmp_path / "model")
-        assert torch.equal(loaded.encode(TEXTS, Side.QUERY), encoder.encode(TEXTS, Side.QUERY))
+        assert_same(loaded.encode(TEXTS, Side.QUERY), encoder.encode(TEXTS, Side.QUERY))
         assert {path.name for path in tmp_path.iterdir()} == {"model"}
 
     def test_a_failed_save_leaves_what_was_there(
@@ -494,9 +501,7 @@ class TestFolder:
         with pytest.raises(StorageError, match=r"disk full.*nothing was changed"):
             encoder.save(tmp_path / "model", overwrite=True)
         monkeypatch.undo()
-        assert torch.equal(
-            TextEncoder.load(tmp_path / "model").encode(TEXTS, Side.QUERY), encoder.encode(TEXTS, Side.QUERY)
-        )
+        assert_same(TextEncoder.load(tmp_path / "model").encode(TEXTS, Side.QUERY), encoder.encode(TEXTS, Side.QUERY))
 
 
 def state_what_is_there(folder: Path) -> None:
@@ -550,7 +555,7 @@ class TestBase:
         (package / "__init__.py").write_text("raise RuntimeError('imported')")
         monkeypatch.syspath_prepend(tmp_path)
         encoder = make_encoder("package:some_tiny_model")
-        assert torch.equal(encoder.encode(TEXTS, Side.QUERY), make_encoder(bases["bert"]).encode(TEXTS, Side.QUERY))
+        assert_same(encoder.encode(TEXTS, Side.QUERY), make_encoder(bases["bert"]).encode(TEXTS, Side.QUERY))
         assert "some_tiny_model" not in sys.modules
         shutil.copytree(bases["bert"], package / "other")
         with pytest.raises(InvalidInputError, match=r"holds 2 folders"):
@@ -599,7 +604,7 @@ class TestBase:
             whole.save_pretrained(tmp_path)
             transformers.AutoTokenizer.from_pretrained(bases["t5"]).save_pretrained(tmp_path)
         found = make_encoder(tmp_path).encode(TEXTS, Side.QUERY)
-        assert torch.equal(found, make_encoder(bases["t5"]).encode(TEXTS, Side.QUERY))
+        assert_same(found, make_encoder(bases["t5"]).encode(TEXTS, Side.QUERY))
 
     def test_a_model_that_needs_a_decoder_is_refused(self, bases: dict[str, Path], tmp_path: Path) -> None:
         sizes = {"d_model": DIM, "encoder_ffn_dim": 8, "decoder_ffn_dim": 8, "encoder_layers": 1, "decoder_layers": 1}
