@@ -8,7 +8,7 @@ from typing import Self
 from torch import Tensor
 from typing_extensions import TypeAliasType
 
-from railsearch.data import PairsLike, PassageLayout, QuestionPassages, is_beir, read_passages
+from railsearch.data import PairsLike, QuestionPassages
 from railsearch.evaluation import Evaluation, evaluate_questions
 from railsearch.folders import ModelCard, check_target, register_opener
 from railsearch.foundation.errors import FingerprintError, InvalidInputError
@@ -31,11 +31,12 @@ from railsearch.index import (
 from railsearch.models import TextModel
 from railsearch.similarity.fingerprints import compute_fingerprint
 from railsearch.similarity.registry import kind_of
-from railsearch.text_retriever.card import describe_retriever, questions_digest
+from railsearch.text_retriever.card import describe_retriever
 from railsearch.text_retriever.fitting import train_model
 from railsearch.text_retriever.folder import FORMAT, SavedRetriever, read_retriever, write_retriever
+from railsearch.text_retriever.held_out import read_test_data
 from railsearch.text_retriever.passages import EncodedPassages, PassagesLike, as_passages, check_new
-from railsearch.text_retriever.recipe import TextRecipe, build_text_model, continue_model, read_split_data
+from railsearch.text_retriever.recipe import TextRecipe, build_text_model, continue_model
 from railsearch.training import FitReport, TeacherLike
 from railsearch.training.processes import Processes
 
@@ -173,16 +174,7 @@ class TextRetriever:
         If the data hold out none themselves, the questions that the recipe holds out must be those that were held out
         when the model was trained.
         """
-        whole = read_passages(path, PassageLayout.BEIR if is_beir(path) else self.recipe.data.layout)
-        if whole.test is not None:
-            return whole
-        split = read_split_data(self.recipe, path)
-        if split.test is None or self.card is None or self.card.tested_on != questions_digest(split.test):
-            raise InvalidInputError(
-                f"{path} holds out no test questions, and those that the recipe would hold out were not held out when "
-                "this model was trained, so that it may have been trained on them; give data with a test split."
-            )
-        return split
+        return read_test_data(self.recipe, self.card, path)
 
     def encode_queries(self, texts: Sequence[str], *, show_progress: bool | None = None) -> Tensor:
         """Return the queries that an index of this retriever takes: components (B, Pq, d), or (B, d) for a cosine."""
