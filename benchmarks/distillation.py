@@ -11,8 +11,8 @@ rating), and three crosses: the overlap of tastes and genres, and the difference
 query-item pair at a time, so it cannot be searched.
 
 The students see the plain features of users and movies, never the crosses. All have the same number of values per item,
-the same networks up to the last layer, the same scored lists, and the same number of steps; nothing is selected on the
-test users. On 200 held-out users, all 3,883 movies are ranked by teacher and students:
+the same networks up to the last layer, the same scored lists, and the same number of steps; no epoch is
+picked. On 200 held-out users, all 3,883 movies are ranked by teacher and students:
 
 - NDCG@10: the gain of a movie is the probability that the teacher gives it; the teacher's own list has 1.
 - NDCG@10 of its top 10: the gain is 10 for the teacher's best movie, 9 for the next, and 0 below the ten.
