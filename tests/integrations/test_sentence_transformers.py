@@ -62,7 +62,7 @@ def test_dense_layers_and_normalisation(tmp_path: Path) -> None:
     torch.testing.assert_close(result.scores, expected, rtol=1e-3, atol=1e-3)
     retriever.save(tmp_path / "model")
     loaded = TextRetriever.load(tmp_path / "model")
-    assert torch.equal(loaded.encode_queries(TEXTS[:2]), retriever.encode_queries(TEXTS[:2]))
+    torch.testing.assert_close(loaded.encode_queries(TEXTS[:2]), retriever.encode_queries(TEXTS[:2]))
 
 
 def test_prompts(tmp_path: Path) -> None:
