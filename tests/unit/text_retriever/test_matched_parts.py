@@ -8,6 +8,7 @@ import torch
 import torch.nn.functional as F  # noqa: N812
 
 from railsearch import Index, TextRetriever
+from railsearch.distributed import ShardedIndex, shard_index
 from railsearch.encoders import Side
 from railsearch.foundation.matched_parts import make_snippet
 from tests.support.tiny_text import WORDS, make_base, make_retriever
@@ -84,6 +85,14 @@ def test_parts_of_rounded_components_and_of_query_parts_are_found(retriever: Tex
     by_text = retriever.search(QUESTIONS, k=3).to_frame()
     by_parts = index.search(index.similarity.query_parts(queries), k=3).to_frame()
     assert by_parts[SHOWN[:2]].equals(by_text[SHOWN[:2]])
+
+
+def test_a_split_index_finds_the_same_parts(retriever: TextRetriever, tmp_path: Path) -> None:
+    index = retriever.build_index(PASSAGES, tmp_path / "whole.index")
+    queries = retriever.encode_queries(QUESTIONS, show_progress=False)
+    split = ShardedIndex.open(shard_index(tmp_path / "whole.index", tmp_path / "split.index", 2, show_progress=False))
+    expected = index.search(queries, 3).to_frame()
+    assert split.search(queries, 3).to_frame().select(expected.columns).equals(expected)
 
 
 @pytest.mark.parametrize("pooling", ["mean", "tokens"])
