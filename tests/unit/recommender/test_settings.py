@@ -87,6 +87,7 @@ def test_a_text_mixture_is_the_mixture_without_projections() -> None:
     for name in ("num_query_components", "num_item_components"):
         assert found.pop(name) == around[name]
     assert found.pop("gate_inputs") == ("pair",)
+    assert found.pop("window_sharpness") > 0  # of text encoders with pooling="windows"
     del expected["gate_inputs"]
     assert found == expected
 
