@@ -47,6 +47,14 @@ def test_async_and_chains(folders: Path) -> None:
     assert asyncio.run(ask()) == [chain.invoke(question) for question in QUESTIONS]
 
 
+def test_an_index_whose_passages_were_all_removed_has_no_documents(folders: Path) -> None:
+    from railsearch.integrations.langchain import RailsearchRetriever
+
+    retriever = TextRetriever.load(folders / "model")
+    retriever.build_index({"p0": PAIRS[0][1]}).remove(["p0"])
+    assert RailsearchRetriever(retriever=retriever).invoke(QUESTIONS[0]) == []
+
+
 def test_wrong_input(retriever: TextRetriever, folders: Path) -> None:
     from railsearch.integrations.langchain import RailsearchRetriever
 

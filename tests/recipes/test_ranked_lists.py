@@ -73,7 +73,16 @@ def test_the_command_writes_a_run(recommender: Recommender, world: Interactions,
     with pytest.raises(InvalidInputError, match="--segments writes no ranked lists"):
         run("evaluate", tmp_path / "model", "--data", tmp_path / "data", "--segments", *files)
     with pytest.raises(InvalidInputError, match="both name"):
-        run("evaluate", tmp_path / "model", "--data", tmp_path, "--trec", "run.txt", "--qrels", "run.txt")
+        run(
+            "evaluate",
+            tmp_path / "model",
+            "--data",
+            tmp_path,
+            "--trec",
+            "run.txt",
+            "--qrels",
+            "../" + Path.cwd().name + "/run.txt",
+        )
 
 
 @pytest.fixture(scope="module")

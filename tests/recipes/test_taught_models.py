@@ -10,6 +10,7 @@ import pytest
 import torch
 
 from railsearch import Recommender, TextRetriever
+from railsearch.data import QuestionPassages
 from railsearch.errors import InvalidInputError
 from railsearch.recipes import TextTrainingConfig, update_recipe
 from railsearch.training.task import Batch
@@ -113,7 +114,7 @@ def test_small_passes_have_the_gradient_of_one(base: Path, pooling: str) -> None
     gradients = []
     for size in (None, 3):
         model = TextRetriever(make_recipe(base, pooling=pooling, **counts)).model
-        student = TextStudent(model, make_data(), micro_batch_size=size)
+        student = TextStudent(model, make_data(), TextTrainingConfig(micro_batch_size=size))
         rows = torch.arange(7)
         batch = Batch(rows, rows, torch.Generator().manual_seed(0))
         embedded = student.embed(rows, rows + 5, batch)
@@ -122,3 +123,15 @@ def test_small_passes_have_the_gradient_of_one(base: Path, pooling: str) -> None
         embedded.finish()
         gradients.append(torch.cat([each.grad.flatten() for each in model.parameters() if each.grad is not None]))
     torch.testing.assert_close(*gradients, rtol=1e-3, atol=1e-4)
+
+
+@torch.no_grad()
+def test_passages_that_are_cut_into_windows_are_taught_window_by_window(base: Path) -> None:
+    counts = {"num_query_components": 1, "num_item_components": 4}
+    model = TextRetriever(make_recipe(base, pooling="windows", max_passage_length=8, **counts)).model
+    data = QuestionPassages.from_pairs([(question, f"{text} {text} {text}") for question, text in PAIRS])
+    rows = torch.arange(8)
+    batch = Batch(rows, rows, torch.Generator().manual_seed(0))
+    embedded = TextStudent(model.train(False), data, TextTrainingConfig()).embed(rows, rows + 5, batch)
+    expected = model.encode_passages(data.passages[5:13])  # (8, 4, d)
+    torch.testing.assert_close(embedded.items.detach().view_as(expected), expected, rtol=1e-4, atol=1e-5)

@@ -51,7 +51,7 @@ class RankedLists:
         """Refuse files that cannot be written, before any work."""
         if segments and (self.files or self.depth is not None):
             raise InvalidInputError("--segments writes no ranked lists; omit it, or --trec, --qrels and --depth.")
-        if self.trec is not None and self.trec == self.qrels:
+        if len({file.resolve() for file in self.files}) < len(self.files):
             raise InvalidInputError(f"--trec and --qrels both name {self.trec}; give two files.")
         check_targets(self.files, overwrite=self.overwrite)
 

@@ -41,6 +41,8 @@ def find_hits(
         raise InvalidInputError(f"query is {query!r:.80}, a {type(query).__name__}; give a text.")
     index = check_retriever(retriever).index
     assert index is not None
+    if not len(index):
+        return []  # all passages were deleted
     result = retriever.search([query], min(k, len(index)), strategy, allow=allow, pad=True)
     certificate: dict[str, Value] = {"gap": as_json_value(float(result.gap[0])), "is_exact": bool(result.is_exact[0])}
     if result.expected_recall is not None:

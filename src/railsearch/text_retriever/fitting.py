@@ -55,7 +55,7 @@ def train_model(
     about["teacher scores"] = None
     if teacher is not None:
         scores = ask_about_texts(teacher, model, data, config, show_progress=show_progress)
-        student = TextStudent(model, data, micro_batch_size=config.micro_batch_size)
+        student = TextStudent(model, data, config)
         task, about["teacher scores"] = DistilledTask(texts, student, scores, config), scores.checksum()
     factor = config.new_learning_rate / config.learning_rate
     report = train(

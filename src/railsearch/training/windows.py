@@ -62,3 +62,23 @@ class WindowedEncoding:
         torch.autograd.backward(self._components, gradient)
         assert self._vectors.grad is not None
         self._passes.backward(self._vectors.grad)
+
+
+def encode_for_training(
+    encoder: TextEncoder,
+    texts: Sequence[str],
+    side: Side,
+    *,
+    most_windows: int,
+    rows_per_pass: int | None,
+    generator: Generator,
+) -> CachedEncoding | WindowedEncoding:
+    """Encode texts of one side, at least one, in small passes; passages are cut into windows if the encoder does so."""
+    if encoder.has_windows and side is Side.PASSAGE:
+        return WindowedEncoding(
+            encoder, texts, most_windows=most_windows, rows_per_pass=rows_per_pass, generator=generator
+        )
+    tokens = encoder.tokenize(texts, side)
+    return CachedEncoding(
+        lambda chosen: encoder(tokens[chosen], side), len(tokens), rows_per_pass=rows_per_pass, generator=generator
+    )

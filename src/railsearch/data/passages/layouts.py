@@ -1,6 +1,7 @@
 """Readers of data sets of questions and passages in their published layouts."""
 
 import logging
+import re
 from enum import StrEnum
 from pathlib import Path
 
@@ -19,6 +20,7 @@ from railsearch.foundation.inputs import as_choice
 logger = logging.getLogger(__name__)
 
 LARGEST_GRADE = 1000
+GRADE = re.compile(r"[+-]?[0-9]{1,40}")
 QRELS_HEADER = ["query-id", "corpus-id", "score"]
 
 
@@ -150,7 +152,7 @@ def _beir_labels(
         fields = text.split("\t")
         if line == 1 and fields == QRELS_HEADER:
             continue
-        if len(fields) != 3 or not fields[2].strip().lstrip("-").isdecimal():
+        if len(fields) != 3 or GRADE.fullmatch(fields[2].strip()) is None:
             raise InvalidInputError(
                 f"{place} is {text[:80]!r}; give a question's id, a passage's id and a whole score, with tabs between."
             )

@@ -28,6 +28,7 @@ TRANSFORMER_FILE = "sentence_bert_config.json"
 SETTINGS_FILE = "config_sentence_transformers.json"
 LARGEST_CONFIG = 2**20
 """Bytes of a JSON file of the folder."""
+MOST_MODULES = 100
 LIBRARY = "sentence_transformers."
 INNER_FOLDER = re.compile(r"(\./)?[\w-][\w.-]*/?|\.?")
 PROMPTS = {Side.QUERY: ("query",), Side.PASSAGE: ("document", "passage", "corpus")}
@@ -122,6 +123,8 @@ def _read_modules(folder: Path) -> list[_Module]:
     entries = _read_json(file)
     if not isinstance(entries, list) or len(entries) < 2:
         raise ModelFolderError(f"{file} lists no language model with a pooling; give an embedding model.")
+    if len(entries) > MOST_MODULES:
+        raise ModelFolderError(f"{file} lists {len(entries)} modules; give a model with at most {MOST_MODULES}.")
     modules = []
     for entry in entries:
         kind, path = (entry.get(name) if isinstance(entry, dict) else None for name in ("type", "path"))
@@ -159,8 +162,8 @@ def _read_layer(module: _Module) -> LayerConfig | None:
             "after the pooling; give a model with these."
         )
     config = _read_object(module.folder / "config.json")
-    names = {config.get(name) or "sentence_embedding" for name in ("module_input_name", "module_output_name")}
-    if names != {"sentence_embedding"}:
+    names = [config.get(name) or "sentence_embedding" for name in ("module_input_name", "module_output_name")]
+    if any(name != "sentence_embedding" for name in names):
         raise ModelFolderError(f"{module.folder} changes {', '.join(map(str, names))!s:.80}, not only the embedding.")
     name = config.get("activation_function", "torch.nn.modules.activation.Tanh")
     package, _, activation = str(name).rpartition(".")
@@ -187,7 +190,8 @@ def _read_prompts(folder: Path) -> dict[Side, str]:
     prompts = config.get("prompts") or {}
     if not isinstance(prompts, dict) or not all(isinstance(text, str) for text in prompts.values()):
         raise ModelFolderError(f"{folder / SETTINGS_FILE} states prompts that are not texts; restore it from a copy.")
-    default = prompts.get(config.get("default_prompt_name"), "")
+    stated = config.get("default_prompt_name")
+    default = prompts.get(stated, "") if isinstance(stated, str) else ""
     return {
         side: next((prompts[name] for name in names if name in prompts), default) for side, names in PROMPTS.items()
     }

@@ -11,9 +11,11 @@ from railsearch.models import SequentialModel, TextModel
 from railsearch.models.sequential import consecutive_rows
 from railsearch.similarity import DotProduct, Similarity
 from railsearch.training.cached import CachedEncoding
+from railsearch.training.config import TextTrainingConfig
 from railsearch.training.task import Batch
 from railsearch.training.tasks.distilled import Embedded
 from railsearch.training.tasks.pairs import PairData
+from railsearch.training.windows import WindowedEncoding, encode_for_training
 
 
 class PairStudent:
@@ -69,10 +71,10 @@ def training_histories(split: Split, users: Tensor, *, max_length: int) -> Histo
 class TextStudent:
     """A text model: queries are training questions, and items are passages."""
 
-    def __init__(self, model: TextModel, data: QuestionPassages, *, micro_batch_size: int | None) -> None:
+    def __init__(self, model: TextModel, data: QuestionPassages, config: TextTrainingConfig) -> None:
         self._model = model
         self._data = data
-        self._micro_batch_size = micro_batch_size
+        self._config = config
 
     def embed(self, queries: Tensor, items: Tensor, batch: Batch) -> Embedded:
         """Encode the texts in small passes, whose graph is built again after the loss."""
@@ -92,11 +94,14 @@ class TextStudent:
 
         return Embedded(similarity, inputs[0], inputs[1], finish=finish)
 
-    def _encode(self, texts: Sequence[str], rows: Tensor, side: Side, batch: Batch) -> CachedEncoding:
-        tokens = self._model.encoder.tokenize([texts[row] for row in rows.tolist()], side)
-        return CachedEncoding(
-            lambda chosen: self._model.encoder(tokens[chosen], side),
-            len(tokens),
-            rows_per_pass=self._micro_batch_size,
+    def _encode(
+        self, texts: Sequence[str], rows: Tensor, side: Side, batch: Batch
+    ) -> CachedEncoding | WindowedEncoding:
+        return encode_for_training(
+            self._model.encoder,
+            [texts[row] for row in rows.tolist()],
+            side,
+            most_windows=self._config.training_windows,
+            rows_per_pass=self._config.micro_batch_size,
             generator=batch.generator,
         )

@@ -18,7 +18,7 @@ from railsearch.training.mining import NegativeMiner
 from railsearch.training.negatives import Contrast, RightPairs
 from railsearch.training.processes import Processes
 from railsearch.training.task import Batch, check_metric, check_weights
-from railsearch.training.windows import WindowedEncoding
+from railsearch.training.windows import WindowedEncoding, encode_for_training
 
 
 class TextTask:
@@ -123,18 +123,11 @@ class TextTask:
         own = [texts[row] for row in self._processes.own(rows).tolist()]
         if not own:
             return None
-        if self._model.encoder.has_windows and side is Side.PASSAGE:
-            return WindowedEncoding(
-                self._model.encoder,
-                own,
-                most_windows=self._config.training_windows,
-                rows_per_pass=self._config.micro_batch_size,
-                generator=generator,
-            )
-        tokens = self._model.encoder.tokenize(own, side)
-        return CachedEncoding(
-            lambda chosen: self._model.encoder(tokens[chosen], side),
-            len(tokens),
+        return encode_for_training(
+            self._model.encoder,
+            own,
+            side,
+            most_windows=self._config.training_windows,
             rows_per_pass=self._config.micro_batch_size,
             generator=generator,
         )

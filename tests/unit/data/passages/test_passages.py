@@ -288,6 +288,8 @@ def test_beir(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
         ("q1\td9\t1", "line 4 of .*test.tsv names the passage 'd9'"),
         ("q1\td1", "line 4 of .*test.tsv is 'q1.td1'"),
         ("q1\td1\t9999999999999999999999", "line 4 of .*test.tsv has the score 9+; give at most 1000"),
+        ("q1\td1\t--1", "line 4 of .*test.tsv is 'q1.td1.t--1'; give a question's id"),
+        ("q1\td1\t" + "9" * 5000, "line 4 of .*test.tsv is 'q1.td1.t9+'; give a question's id"),
         ("q1\td1\tgood", "line 4 of .*test.tsv is 'q1.td1.tgood'; give a question's id"),
     ],
 )

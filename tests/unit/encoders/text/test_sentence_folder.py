@@ -143,6 +143,7 @@ def modules_with(**change: object) -> list[dict[str, object]]:
         (modules_with(path=".."), "which is not a folder in it"),
         (modules_with(type="os.system"), "names the module 'os.system', which is code of its own and is not run"),
         (modules_with(type="sentence_transformers.models.CNN"), "is a CNN module but railsearch reads Dense"),
+        (modules_with() + modules_with()[2:] * 98, "lists 101 modules; give a model with at most 100"),
         (modules_with()[1:], "lists Pooling and Dense first but railsearch reads Transformer and Pooling"),
     ],
 )
@@ -163,6 +164,7 @@ def test_hostile_modules_are_refused(modules: object, message: str, tmp_path: Pa
         ({"out_features": 2**40}, "has wrong settings: out_features is"),
         ({"out_features": "many"}, "has wrong settings: out_features is 'many'"),
         ({"module_input_name": "token_embeddings"}, "changes .*token_embeddings"),
+        ({"module_output_name": {"a": 1}}, "changes sentence_embedding, {'a': 1}, not only the embedding"),
     ],
 )
 def test_hostile_layers_are_refused(config: dict[str, object], message: str, tmp_path: Path) -> None:
@@ -179,7 +181,8 @@ def test_other_damage_is_refused(tmp_path: Path) -> None:
     (folder / "config_sentence_transformers.json").write_text("{")
     with pytest.raises(ModelFolderError, match="cannot be read"):
         encoder_of(folder)
-    (folder / "config_sentence_transformers.json").write_text('{"prompts": {"query": "q "}}')
+    wrong = '{"prompts": {"query": "q "}, "default_prompt_name": ["query"]}'  # a name that is no text names no prompt
+    (folder / "config_sentence_transformers.json").write_text(wrong)
     (folder / "1_Pooling" / "config.json").write_text('{"pooling_mode": "mean", "include_prompt": false}')
     with pytest.raises(ModelFolderError, match="without their prompts"):
         encoder_of(folder)
