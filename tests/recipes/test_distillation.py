@@ -131,8 +131,9 @@ def test_a_file_a_table_and_a_function_teach_the_same(tmp_path: Path) -> None:
     ).with_columns(score=(pl.col("item") * 3.0 + pl.col("query")) % 5)
     table.write_parquet(tmp_path / "scores.parquet")
     table.sample(fraction=1, shuffle=True, seed=0).write_csv(tmp_path / "scores.csv")
+    categories = table.with_columns(pl.col("query", "item").cast(pl.String).cast(pl.Categorical))
     teachers = [
-        table, tmp_path / "scores.parquet", str(tmp_path / "scores.csv"), lambda q, i: (3.0 * i + q) % 5,
+        table, categories, tmp_path / "scores.parquet", str(tmp_path / "scores.csv"), lambda q, i: (3.0 * i + q) % 5,
     ]  # fmt: skip
     for mixed in (0.4, 1.0):
         found = [weights(fit(teacher, teacher_weight=mixed)) for teacher in teachers]
@@ -172,6 +173,7 @@ def test_a_resumed_run_equals_an_uninterrupted_one_and_knows_its_teacher(tmp_pat
         (triples(item=[0, 1, 4, 1]), "1 unknown ids in column 'item', such as '4' in row 2"),
         (triples(item=["0", "1", "02", "1"]), "1 unknown ids in column 'item', such as '02' in row 2"),
         (triples(item=[0, 0, 2, 1]), "1 query-item pairs two different scores, such as that of row 1"),
+        (triples(item=[[0], [1], [2], [1]]), r"holds List\(Int64\) in column 'item'; give ids: text or numbers"),
         (triples().drop("score"), "has no column 'score'; its columns are: query, item"),
         (triples().clear(), "has no scores"),
         (lambda q, _i: q[:-1], r"returned scores of shape \(15,\) for 16 query-item pairs"),
@@ -194,18 +196,20 @@ def test_wrong_settings_are_refused() -> None:
         fit(None, pairs=None)
 
 
-def test_lists_are_drawn_without_repeats_and_hold_the_teachers_scores() -> None:
+@pytest.mark.parametrize("large", [0.0, 2.0**40])
+def test_lists_are_drawn_without_repeats_and_hold_the_teachers_scores(large: float) -> None:
+    """They hold the differences, also of scores whose differences fp32 cannot hold."""
     scores = TeacherScores.from_triples(
         torch.tensor([5, 5, 5, 8, 8]),
         torch.tensor([1, 2, 3, 1, 4]),
-        torch.tensor([1.0, 2.0, 3.0, 4.0, 5.0]),
+        torch.tensor([1.0, 2.0, 3.0, 4.0, 5.0], dtype=torch.float64) + large,
         source="t",
     )
     known = {(5, 1): 1.0, (5, 2): 2.0, (5, 3): 3.0, (8, 1): 4.0, (8, 4): 5.0}
     lists = scores.draw(torch.tensor([1, 0, 0]), 2, temperature=2.0, generator=Generator().manual_seed(0))
     for query, items, given in zip((8, 5, 5), lists.items.tolist(), lists.scores.tolist(), strict=True):
         assert len(set(items)) == 2
-        assert [2 * score for score in given] == [known[query, item] for item in items]
+        assert 2 * (given[0] - given[1]) == known[query, items[0]] - known[query, items[1]]
     assert scores.best_pairs().tolist() == [[5, 3], [8, 4]]
     longer = scores.draw(torch.tensor([0, 1]), 9, temperature=1.0, generator=Generator().manual_seed(0))
     assert longer.is_given.tolist() == [[True] * 3, [True, True, False]]

@@ -28,7 +28,7 @@ class ScoredLists:
     """Some items of each of E queries, with the teacher's scores; shorter lists are padded."""
 
     items: Tensor  # (E, L) item rows
-    scores: Tensor  # (E, L) of the teacher, divided by its temperature
+    scores: Tensor  # (E, L) of the teacher, less the mean of the list, divided by its temperature
     is_given: Tensor  # (E, L) False for padding; every list has at least one item
 
     def best_items(self) -> Tensor:

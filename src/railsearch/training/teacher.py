@@ -116,8 +116,11 @@ class TeacherScores:
         items = torch.zeros(len(places), length, dtype=torch.int64)  # (E, L)
         scores = torch.zeros(len(places), length)
         is_given = torch.zeros(len(places), length, dtype=torch.bool)
-        at = (owners[is_drawn], within[is_drawn])
-        items[at], scores[at], is_given[at] = self.items[rows], (self.scores[rows] / temperature).float(), True
+        own, at = owners[is_drawn], (owners[is_drawn], within[is_drawn])  # (t,)
+        # Losses compare the scores of one list. Without the mean, fp32 holds the differences of large scores too.
+        means = torch.zeros(len(places), dtype=torch.float64).index_add(0, own, self.scores[rows]) / own.bincount()
+        centered = self.scores[rows] - means[own]  # (t,)
+        items[at], scores[at], is_given[at] = self.items[rows], (centered / temperature).float(), True
         items = torch.where(is_given, items, items[:, :1])  # padding repeats an item of the list
         return ScoredLists(items, scores, is_given)
 

@@ -106,6 +106,10 @@ def _rows(column: "Series", names: Names, source: str) -> Tensor:
     import polars as pl  # noqa: PLC0415
 
     found = pl.Series([None] * len(column), dtype=pl.Int64)
+    if isinstance(column.dtype, pl.Categorical | pl.Enum):
+        column = column.cast(pl.String)
+    if not (column.dtype.is_numeric() or column.dtype in (pl.String, pl.Null)):
+        raise InvalidInputError(f"{source} holds {column.dtype} in column {column.name!r}; give ids: text or numbers.")
     given = column.str.strip_chars() if column.dtype == pl.String else column
     for table in names.tables():
         alike = given.cast(table["id"].dtype, strict=False)
