@@ -68,6 +68,14 @@ def test_a_server_returns_the_part_as_fields(served: Served, expected: list[list
     assert some["results"][0]["hits"][0]["fields"] == {"snippet": expected[0][0]["snippet"]}
 
 
+def test_rules_keep_the_part(served: Served, expected: list[list[dict[str, object]]]) -> None:
+    answer = served.search("index", texts=QUESTIONS, k=2, fields=SHOWN, diversity=0.9).json
+    for result, own in zip(answer["results"], expected, strict=True):
+        found = [{"id": hit["id"], **hit["fields"]} for hit in result["hits"]]
+        assert len(found) == 2
+        assert all(hit in own for hit in found)
+
+
 def test_a_passage_that_is_added_over_http_has_its_parts(served: Served) -> None:
     added = served.ask("POST", "/v1/indexes/index/items", {"ids": ["new"], "texts": [" ".join(WORDS[10:35])]})
     assert added.status == 200, added.json

@@ -35,7 +35,7 @@ from railsearch.distributed.batch.job import ROWS_PER_PART
 from railsearch.distributed.opening import open_index
 from railsearch.foundation.errors import InvalidInputError
 from railsearch.foundation.json_values import rows_as_json
-from railsearch.foundation.matched_parts import SNIPPET, TEXT
+from railsearch.foundation.matched_parts import END, SNIPPET, START, TEXT
 from railsearch.foundation.results import NO_ITEM, Explanation, SearchResult
 from railsearch.text_retriever import TextRetriever
 
@@ -225,7 +225,8 @@ def _print(
 def _shown(result: SearchResult) -> DataFrame:
     """Return the table of results; a snippet takes the place of a passage that may be a book."""
     frame = result.to_frame()
-    return frame.drop(TEXT) if SNIPPET in frame.columns else frame
+    has_part = {TEXT, START, END, SNIPPET} <= set(frame.columns)
+    return frame.drop(TEXT) if has_part else frame
 
 
 def _by_query(result: SearchResult) -> dict[int, DataFrame]:

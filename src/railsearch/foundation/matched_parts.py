@@ -49,16 +49,25 @@ def show_matched(frame: "DataFrame", components: Tensor, questions: Sequence[str
     """
     import polars as pl  # noqa: PLC0415  (importing railsearch stays cheap)
 
-    places = pl.lit(pl.Series(components.numpy(force=True)))
-    own = frame.select(
-        TEXT, **{name: pl.col(column).list.get(places) for name, column in ((START, STARTS), (END, ENDS))}
-    )
-    snippets = [
-        make_snippet(text[start:end], question)
-        for (text, start, end), question in zip(own.rows(), questions, strict=True)
+    parts = [
+        _part(*row, component=component, question=question)
+        for row, component, question in zip(
+            frame.select(TEXT, STARTS, ENDS).rows(), components.tolist(), questions, strict=True
+        )
     ]
-    shown = [own[START], own[END], pl.Series(SNIPPET, snippets, dtype=pl.String)]
-    return frame.drop(STARTS, ENDS).with_columns(shown)
+    shown = pl.DataFrame(parts, schema={START: pl.Int64, END: pl.Int64, SNIPPET: pl.String}, orient="row")
+    return frame.drop(STARTS, ENDS).with_columns(shown.get_columns())
+
+
+def _part(
+    text: object, starts: object, ends: object, *, component: int, question: str | None
+) -> tuple[int | None, int | None, str | None]:
+    """Return start, end and snippet of a component; None if the metadata, which anyone can write, do not say it."""
+    if isinstance(text, str) and isinstance(starts, list) and isinstance(ends, list):
+        start, end = (places[component] if component < len(places) else None for places in (starts, ends))
+        if isinstance(start, int) and isinstance(end, int) and 0 <= start <= end:
+            return start, end, make_snippet(text[start:end], question)
+    return None, None, None
 
 
 def make_snippet(text: str, question: str | None = None, *, length: int = SNIPPET_LENGTH) -> str:
@@ -89,10 +98,12 @@ def _best_start(text: str, question: str, length: int) -> int:
         while last < len(found) and found[last][0] < position + length - length // 4:
             inside[found[last][1]] = inside.get(found[last][1], 0) + 1
             last += 1
-        value = sum(1 / counts[own] for own, number in inside.items() if number)
+        value = sum(1 / counts[own] for own in inside)
         if value > best:
             best, start = value, position
         inside[word] -= 1
+        if not inside[word]:
+            del inside[word]  # at most the words of one snippet, however long the question is
     before = max(text.rfind(mark, 0, start) for mark in (". ", "? ", "! "))  # the sentence of the first word
     if before >= 0 and start - before <= length // 4:
         start = before + 2

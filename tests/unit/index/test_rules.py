@@ -41,6 +41,7 @@ class FixedRanking:
         return SearchResult(
             ids=ids, scores=scores, ceiling=torch.full((len(ids),), -torch.inf),
             num_scored=torch.full((len(ids),), n), lookup=lambda own: self.frame[own.numpy()],
+            locate=lambda rows, _: queries[rows],
         )  # fmt: skip
 
 
@@ -143,6 +144,8 @@ def test_the_pool_is_doubled_only_while_that_is_needed() -> None:
     assert ranking.asked == [8, 16, 32, 64]
     assert result.ids.tolist() == [[0, 60], [63, 0]]
     assert result.num_scored.tolist() == [64, 8]
+    assert result.locate is not None  # each search has rows of its own: here the later ones have only query 0
+    assert result.locate(torch.tensor([1, 0, 1]), torch.tensor([63, 60, 0])).tolist() == [1, 0, 1]
 
 
 def test_memory_is_bounded(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -10,7 +10,7 @@ import torch.nn.functional as F  # noqa: N812
 from railsearch import Index, TextRetriever
 from railsearch.distributed import ShardedIndex, shard_index
 from railsearch.encoders import Side
-from railsearch.foundation.matched_parts import make_snippet
+from railsearch.foundation.matched_parts import ENDS, STARTS, TEXT, make_snippet, show_matched
 from tests.support.tiny_text import WORDS, make_base, make_retriever
 
 PASSAGES = {
@@ -101,6 +101,27 @@ def test_other_poolings_show_no_parts(retriever: TextRetriever, pooling: str) ->
     other = make_retriever(Path(retriever.recipe.encoder.base), pooling=pooling, **counts)
     other.build_index(PASSAGES)
     assert other.search(QUESTIONS, k=1).to_frame().columns == ["query", "rank", "id", "score", "passage"]
+
+
+@pytest.mark.parametrize(
+    ("text", "starts", "ends"),
+    [
+        (["one two", None], [[0, 4], [0, 4]], [[3, 7], [3, 7]]),
+        (["one two", "x"], [[0, 4], [0]], [[3, 7], [1]]),
+        (["one two", "x"], [[0, 4], None], [[3, 7], [0, 1]]),
+        (["one two", "x"], [[0, 4], [0, -9]], [[3, 7], [0, 1]]),
+        (["one two", "x"], [[0, 4], [0, None]], [[3, 7], [0, 1]]),
+    ],
+)
+def test_metadata_that_do_not_say_the_part_are_no_error(text: list[object], starts: object, ends: object) -> None:
+    frame = pl.DataFrame({TEXT: text, STARTS: starts, ENDS: ends})
+    found = show_matched(frame, torch.tensor([1, 1]), [None, None])
+    assert found.select(SHOWN).rows() == [(4, 7, "two"), (None, None, None)]
+
+
+def test_columns_of_another_type_are_no_error() -> None:
+    frame = pl.DataFrame({TEXT: ["one"], STARTS: [0], ENDS: ["x"]})
+    assert show_matched(frame, torch.tensor([0]), [None]).rows() == [("one", None, None, None)]
 
 
 class TestSnippets:

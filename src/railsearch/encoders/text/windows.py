@@ -6,8 +6,9 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import NamedTuple
 
-PARAGRAPH_END = re.compile(r"\s*\n\s*\n\s*")
-SENTENCE_END = re.compile(r"[.!?…][\"'”’)\]]*\s+|[。！？][”’」』）]*\s*|\s*\n\s*")  # noqa: RUF001
+# Only the end of a match counts. A pattern that began with \s* would take quadratic time in a long run of spaces.
+PARAGRAPH_END = re.compile(r"\n\s*\n\s*")
+SENTENCE_END = re.compile(r"[.!?…][\"'”’)\]]*\s+|[。！？][”’」』）]*\s*|\n\s*")  # noqa: RUF001
 CHARACTERS_PER_PIECE = 2**18
 """Characters of a text that are tokenized at once: the tokens of a text take some fifty times its size."""
 

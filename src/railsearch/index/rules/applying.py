@@ -18,6 +18,7 @@ if TYPE_CHECKING:
     from polars import DataFrame
 
     Lookup = Callable[[Tensor], DataFrame]
+    Locate = Callable[[Tensor, Tensor], Tensor]
 
 POOL_VALUES = 2**22
 """Items of all pools that are searched for at one time; a single pool may have more."""
@@ -64,6 +65,7 @@ def apply_rules(rules: Rules, ranking: Ranking, *, num_queries: int, num_items: 
     num_scored = torch.zeros(num_queries, dtype=torch.int64)  # (B,)
     work = [(torch.arange(num_queries), min(rules.first_pool(k), num_items))]
     lookups: list[tuple[Lookup | None, Tensor]] = []
+    locates: list[tuple[Locate | None, Tensor]] = []
     has_keys, coverage = False, 1.0
     while work:
         waiting, n = work.pop()  # (A,)
@@ -87,12 +89,13 @@ def apply_rules(rules: Rules, ranking: Ranking, *, num_queries: int, num_items: 
             scores[query, : len(own)] = found.scores[place].cpu()[own]
             ceiling[query], num_scored[query] = certain[place], found.num_scored[place]
         lookups.append((found.lookup, torch.unique(ids[waiting[is_done]])))
+        locates.append((found.locate, waiting))
         has_keys, coverage = found.has_keys, min(coverage, found.coverage)
         if not bool(is_done.all()):
             work.append((waiting[~is_done], min(2 * n, num_items)))
     return SearchResult(
         ids=ids, scores=scores, ceiling=ceiling, num_scored=num_scored, lookup=_lookup(lookups), has_keys=has_keys,
-        coverage=coverage,
+        coverage=coverage, locate=_locate(locates, num_queries),
     )  # fmt: skip
 
 
@@ -173,3 +176,23 @@ def _lookup(lookups: "Sequence[tuple[Lookup | None, Tensor]]") -> "Lookup | None
         return pl.concat(frames)[torch.cat(places).argsort().numpy()]
 
     return lookup
+
+
+def _locate(locates: "Sequence[tuple[Locate | None, Tensor]]", num_queries: int) -> "Locate | None":
+    """Return a function that asks, for each query, the last search that had it; each search has rows of its own."""
+    searches = torch.zeros(num_queries, dtype=torch.int64)  # (B,) the search of each query
+    places = torch.zeros(num_queries, dtype=torch.int64)  # (B,) its row there
+    for number, (_, waiting) in enumerate(locates):
+        searches[waiting], places[waiting] = number, torch.arange(len(waiting))
+    if any(own is None for own, _ in locates):
+        return None
+
+    def locate(queries: Tensor, ids: Tensor) -> Tensor:
+        found = torch.zeros(len(ids), dtype=torch.int64)  # (n,)
+        for number, (own, _) in enumerate(locates):
+            is_own = searches[queries] == number  # (n,)
+            if own is not None and bool(is_own.any()):
+                found[is_own] = own(places[queries[is_own]], ids[is_own])
+        return found
+
+    return locate

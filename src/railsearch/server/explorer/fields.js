@@ -23,10 +23,10 @@ export function shown(value) {
 // the item is called in a sentence. An item without a title column is its text, or its id.
 export function present(id, fields, columns) {
   const own = fields ?? {};
-  const isShort = (column) => isText(column) && !(own.snippet && column.name === "passage") && own[column.name] && String(own[column.name]).length <= LONG;
+  const hasSnippet = typeof own.snippet === "string" && Number.isInteger(own.passage_start);
+  const isShort = (column) => isText(column) && !(hasSnippet && column.name === "passage") && own[column.name] && String(own[column.name]).length <= LONG;
   const titled = titleColumn(columns) ?? columns.find(isShort)?.name;
   const details = [];
-  const hasSnippet = own.snippet !== undefined && own.passage_start !== undefined;
   let body = hasSnippet ? own.snippet : "";
   if (hasSnippet) details.push(["the part that matched", `characters ${own.passage_start} to ${own.passage_end}`]);
   for (const { name } of columns) {

@@ -66,6 +66,12 @@ class TestCutting:
     def test_a_short_end_is_extended_to_the_front(self) -> None:
         assert shown("a b c d. e f g h. i.", room=8, overlap=0) == ["a b c d. e f g h.", "e f g h. i."]
 
+    def test_a_long_run_of_spaces_takes_linear_time(self) -> None:
+        # Hours if a pattern looks at the rest of the run from each of its spaces.
+        text = "a b c." + 500_000 * " " + "d e f."
+        assert cut(text, words_of(text), room=3, overlap=0) == [(0, 3), (3, 6)]
+        assert list(pieces(text))[-1][1] == len(text)
+
     @pytest.mark.parametrize("seed", range(20))
     def test_windows_cover_the_text_are_in_order_and_fit(self, seed: int) -> None:
         draw = random.Random(seed)
