@@ -122,7 +122,8 @@ examples-short: examples
 integrations: $(READY)
 	@$(BIN)/pip install --quiet --disable-pip-version-check --constraint constraints.txt --editable '.[langchain,haystack]' \
 	    sentence-transformers
-	HAYSTACK_TELEMETRY_ENABLED=False LANGSMITH_TRACING=false $(BIN)/pytest -m integrations -W ignore tests/integrations tests/interface/test_documents.py
+	HAYSTACK_TELEMETRY_ENABLED=False LANGSMITH_TRACING=false HF_HUB_OFFLINE=1 \
+	    $(BIN)/pytest -m integrations -W ignore tests/integrations tests/interface/test_documents.py
 
 # Without the network once the packages are there. A broken link, a name without a docstring or a wrong page fails.
 docs: $(READY)
