@@ -195,7 +195,11 @@ class LateInteraction(nn.Module):
         assert item_parts.gate is not None
         sharpness = query_parts.gate[:, self.num_query_components :, None, None]  # (B, Pq, 1, 1)
         by_item = item_parts.gate if item_parts.gate.ndim == 2 else item_parts.gate[:, None]  # (N, Px) or (B, 1, C, Px)
-        return F.softmax(torch.addcmul(by_item, products, sharpness), dim=-1)  # (B, Pq, N, Px)
+        logits = torch.addcmul(by_item, products, sharpness)  # (B, Pq, N, Px)
+        is_absent = by_item <= DROPPED / 2  # (N, Px) or (B, 1, C, Px)
+        if bool(is_absent.any()):  # a large sharpness times a score can be far below DROPPED
+            logits = logits.masked_fill(is_absent, torch.finfo(logits.dtype).min)
+        return F.softmax(logits, dim=-1)
 
     def _query_weights(self, query_parts: QueryParts) -> Tensor:
         """Return w (B, Pq)."""

@@ -183,6 +183,11 @@ def continue_model(start: TextModel, recipe: TextRecipe) -> TextModel:
 
     That is a mixture over the same embedding, or late interaction between components that begin as that embedding.
     """
+    if start.encoder.has_windows != (recipe.encoder.pooling is Pooling.WINDOWS):
+        raise InvalidInputError(
+            f"the start has pooling {start.encoder.pooling} but the recipe {recipe.encoder.pooling}, and a model that "
+            "was trained keeps its windows, or has none; use the pooling of the start, or train without a start."
+        )
     model = copy.deepcopy(start)
     similarity = build_text_similarity(recipe, dim=model.encoder.dim)
     if recipe.derives_components and isinstance(start.similarity, DotProduct):

@@ -88,14 +88,19 @@ def test_equal_components_are_the_cosine_whatever_the_gate() -> None:
     )
 
 
-def test_a_component_of_zeros_is_absent() -> None:
-    full, queries, items = make_late(2, 3), draw(4, 2, 6), draw(7, 3, 6, seed=2)
-    padded = make_late(3, 5)
+@pytest.mark.parametrize("sharpness", [0.0, 1.0, 1e6])
+def test_a_component_of_zeros_is_absent(sharpness: float) -> None:
+    full, queries, items = make_late(2, 3, sharpness=sharpness), draw(4, 2, 6), draw(7, 3, 6, seed=2)
+    padded = make_late(3, 5, sharpness=sharpness)
     with torch.no_grad():
         for name, weight in full.state_dict().items():
             weight.copy_(padded.state_dict()[name][: len(weight)])
     more_queries, more_items = F.pad(queries, (0, 0, 0, 1)), F.pad(items, (0, 0, 0, 2))
+    items[0] = -queries[0, :1]  # all its scores with that component are the lowest
+    more_items[0, :3] = items[0]
     torch.testing.assert_close(padded(more_queries, more_items), full(queries, items))
+    absent = padded(more_queries, torch.zeros(1, 5, 6))
+    torch.testing.assert_close(absent, torch.zeros(4, 1))
 
 
 def test_component_dropout_only_in_training_and_weights_still_sum_to_1() -> None:

@@ -13,6 +13,7 @@ from railsearch.foundation.errors import InvalidInputError
 from railsearch.recipes import CosineConfig
 from railsearch.similarity import MixtureOfLogits
 from railsearch.similarity.gate_start import start_at_best, start_even
+from railsearch.text_retriever.recipe import continue_model
 from railsearch.training.windows import WindowedEncoding
 from tests.support.tiny_text import WORDS, make_base, make_retriever
 
@@ -120,3 +121,15 @@ def test_a_step_uses_a_sample_of_the_windows_of_a_very_long_passage(base: Path) 
     )
     assert encoding.embeddings.shape == (2, 2, encoder.dim)
     assert rows == [2, 2, 2]
+
+
+@pytest.mark.parametrize("similarity", [CosineConfig(), {"kind": "mixture_of_logits"}], ids=["cosine", "mixture"])
+def test_windows_follow_only_windows(base: Path, similarity: object) -> None:
+    """With one component, the similarities of both would fit, and windows would be ignored."""
+    counts = {"num_query_components": 1, "num_item_components": 1, "similarity": similarity}
+    plain, windows = make_retriever(base, pooling="mean", **counts), make_windows(base, **counts)
+    with pytest.raises(InvalidInputError, match="start has pooling mean but the recipe windows"):
+        continue_model(plain.model, windows.recipe)
+    with pytest.raises(InvalidInputError, match="start has pooling windows but the recipe mean"):
+        continue_model(windows.model, plain.recipe)
+    assert continue_model(windows.model, windows.recipe).encoder.has_windows
