@@ -1,5 +1,5 @@
 # make demo      see why the project exists, in under two minutes
-# make test      the default test suite: at most three minutes on two cores
+# make test      the default test suite without the faults, which make test-all runs in full
 # make test-all  the default suite, then everything that takes longer: about half an hour on two cores
 # make faults    the fault suites in full: kills, power loss, I/O errors, damage, hostile folders, full disks
 # make check     lint, types, structure
@@ -38,7 +38,7 @@ demo: $(READY)
 	@$(BIN)/railsearch demo
 
 test: $(READY)
-	$(BIN)/pytest -n 2 --dist worksteal
+	$(BIN)/pytest -n 2 --dist worksteal --ignore tests/faults
 
 test-all: test test-more
 
