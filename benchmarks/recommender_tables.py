@@ -44,6 +44,8 @@ class Row:
 
 CONTINUED = ("training.learning_rate=0.0005", "training.epochs=4", "training.patience=4")
 """Settings with which a row continues another one."""
+SHORT_CONTINUED = ("training.learning_rate=0.001", *CONTINUED[1:])
+"""The same on short histories."""
 MIXTURE = (*CONTINUED, "training.similarity_rate=4")
 """Settings with which a mixture continues a cosine."""
 TABLES = {
@@ -60,11 +62,11 @@ TABLES = {
     },
     "amazon": {
         "sasrec": Row("amazon/sasrec"),
-        "sasrec-longer": Row("amazon/sasrec", CONTINUED, start="sasrec"),
-        "sasrec-mol": Row("amazon/sasrec-mol", MIXTURE, start="sasrec"),
+        "sasrec-longer": Row("amazon/sasrec", SHORT_CONTINUED, start="sasrec"),
+        "sasrec-mol": Row("amazon/sasrec-mol", SHORT_CONTINUED, start="sasrec"),
         "hstu": Row("amazon/hstu"),
-        "hstu-longer": Row("amazon/hstu", CONTINUED, start="hstu"),
-        "hstu-mol": Row("amazon/hstu-mol", MIXTURE, start="hstu"),
+        "hstu-longer": Row("amazon/hstu", SHORT_CONTINUED, start="hstu"),
+        "hstu-mol": Row("amazon/hstu-mol", SHORT_CONTINUED, start="hstu"),
     },
 }
 
