@@ -12,7 +12,7 @@ WORDS = [f"w{number}" for number in range(40)]
 PAIRS = [(f"who w{n} w{(7 * n) % 40}", f"it is w{(n + 20) % 40} w{(3 * n + 1) % 40} end") for n in range(20)]
 
 
-def make_base(folder: Path, *, kind: str = "bert", dropout: float = 0.0) -> Path:
+def make_base(folder: Path, *, kind: str = "bert", dropout: float = 0.0, num_layers: int = 1) -> Path:
     """Write a randomly initialised BERT or T5 encoder with a tokenizer of a few words."""
     import transformers
     from tokenizers import Tokenizer, models, pre_tokenizers, processors
@@ -31,7 +31,7 @@ def make_base(folder: Path, *, kind: str = "bert", dropout: float = 0.0) -> Path
                 transformers.T5Config(
                     vocab_size=len(vocabulary),
                     d_model=16,
-                    num_layers=1,
+                    num_layers=num_layers,
                     num_heads=2,
                     d_kv=8,
                     d_ff=32,
@@ -43,7 +43,7 @@ def make_base(folder: Path, *, kind: str = "bert", dropout: float = 0.0) -> Path
                 transformers.BertConfig(
                     vocab_size=len(vocabulary),
                     hidden_size=16,
-                    num_hidden_layers=1,
+                    num_hidden_layers=num_layers,
                     num_attention_heads=2,
                     intermediate_size=32,
                     max_position_embeddings=32,

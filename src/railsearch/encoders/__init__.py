@@ -6,6 +6,7 @@ from railsearch.encoders.sequence.hstu import HSTU
 from railsearch.encoders.sequence.sasrec import SASRec
 from railsearch.encoders.text.encoder import TextEncoder
 from railsearch.encoders.text.settings import Pooling, Side, TextEncoderConfig, TokenPlace
+from railsearch.encoders.text.top_layers import training_top
 
 __all__ = [
     "HSTU",
@@ -17,4 +18,5 @@ __all__ = [
     "TextEncoder",
     "TextEncoderConfig",
     "TokenPlace",
+    "training_top",
 ]

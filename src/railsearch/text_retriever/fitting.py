@@ -6,6 +6,7 @@ from pathlib import Path
 import xxhash
 
 from railsearch.data import QuestionPassages
+from railsearch.foundation.errors import InvalidInputError
 from railsearch.models import TextModel
 from railsearch.text_retriever.recipe import TextRecipe
 from railsearch.text_retriever.teaching import ask_about_texts
@@ -47,6 +48,11 @@ def train_model(
     if folder is not None:
         check_run_folder(folder)
     config = recipe.training
+    if config.epochs and not any(weight.requires_grad for weight in model.parameters()):
+        raise InvalidInputError(
+            "trained_layers is 0 and the similarity has no weights, so there is nothing to train; train at least one "
+            "layer, or use a mixture."
+        )
     miner = NegativeMiner(model, data, config, folder) if config.mine_negatives else None
     texts = TextTask(model, data, config, processes, miner)
     task: Task = texts

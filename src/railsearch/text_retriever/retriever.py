@@ -9,6 +9,7 @@ from torch import Tensor
 from typing_extensions import TypeAliasType
 
 from railsearch.data import PairsLike, QuestionPassages
+from railsearch.encoders import training_top
 from railsearch.evaluation import Evaluation, evaluate_questions
 from railsearch.folders import ModelCard, check_target, register_opener
 from railsearch.foundation.errors import FingerprintError, InvalidInputError
@@ -119,19 +120,24 @@ class TextRetriever:
         if start is not None:
             retriever._model = continue_model(start.model, recipe)
         processes = processes or Processes()
-        retriever.report, num_ranked = train_model(
-            retriever.model,
-            recipe,
-            data,
-            first_weights=retriever.fingerprint,
-            folder=None if folder is None else as_path(folder),
-            processes=processes,
-            show_progress=show_progress,
-            teacher=teacher,
-        )
         evaluation = None
-        if data.test is not None and processes.is_first:
-            evaluation = retriever.evaluate(data, show_progress=show_progress)
+        with training_top(
+            retriever.model.encoder,
+            recipe.training.trained_layers,
+            most_bytes=int(recipe.training.kept_outputs_gib * 2**30),
+        ):
+            retriever.report, num_ranked = train_model(
+                retriever.model,
+                recipe,
+                data,
+                first_weights=retriever.fingerprint,
+                folder=None if folder is None else as_path(folder),
+                processes=processes,
+                show_progress=show_progress,
+                teacher=teacher,
+            )
+            if data.test is not None and processes.is_first:
+                evaluation = retriever.evaluate(data, show_progress=show_progress)
         retriever.card = describe_retriever(data, recipe, retriever.report, evaluation, num_ranked=num_ranked)
         if save_to is not None and processes.is_first:
             retriever.save(save_to, overwrite=overwrite)

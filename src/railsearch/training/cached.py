@@ -50,7 +50,8 @@ class CachedEncoding:
         """Add the gradient of the weights that follows from this gradient of the embeddings."""
         for place, rows in enumerate(self._passes):
             output = self._outputs[0] if len(self._passes) == 1 else self._run(place, has_graph=True)
-            torch.autograd.backward(output, gradient[rows])
+            if output.requires_grad:  # not if all weights are frozen
+                torch.autograd.backward(output, gradient[rows])
 
     def _run(self, place: int, *, has_graph: bool) -> Tensor:
         torch.manual_seed(self._seeds[place])  # dropout takes no generator

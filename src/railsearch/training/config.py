@@ -168,6 +168,18 @@ class TextTrainingConfig(LoopConfig):
     max_gradient_norm: float | None = Field(
         default=1.0, gt=0, description="longest gradient; longer ones are scaled down to it"
     )
+    trained_layers: int | None = Field(
+        default=None,
+        ge=0,
+        description="top layers of the pretrained model that are trained; the outputs of the frozen ones below are "
+        "computed once for each text, so that a step takes less time. 0 trains only pooling and similarity; by default "
+        "all layers are trained",
+    )
+    kept_outputs_gib: float = Field(
+        default=4.0,
+        ge=0,
+        description="memory for the outputs of frozen layers, in GiB; those of further texts are computed each time",
+    )
     micro_batch_size: int | None = Field(
         default=None,
         ge=1,

@@ -35,6 +35,7 @@ from railsearch.encoders.text.sentence_head import SentenceHead
 from railsearch.encoders.text.settings import Pooling, Side, TextEncoderConfig, TokenPlace
 from railsearch.encoders.text.starting import PROMPTS, read_start, saved_head, with_prompts
 from railsearch.encoders.text.tokens import TextTokens, check_texts, chunks
+from railsearch.encoders.text.top_layers import TopLayers
 from railsearch.encoders.text.windowed import WindowEncoding
 from railsearch.encoders.text.windows import Window
 from railsearch.folders import WEIGHTS_FILE, register_opener
@@ -103,6 +104,7 @@ class TextEncoder(nn.Module):
             else None
         )
         self.poolings = nn.ModuleDict(_build_poolings(settings, self.dim, place, generator))
+        self.top_layers: dict[Side, TopLayers] = {}  # filled by `training_top`
         self.eval()
 
     @classmethod
@@ -209,7 +211,8 @@ class TextEncoder(nn.Module):
         self._tokens.check(tokens, side)
         ids, is_real = self._pad(tokens)  # (B, n) each
         backbone = self.backbone if side is Side.QUERY or self.passage_backbone is None else self.passage_backbone
-        outputs = run(backbone, self._embed(ids, backbone), is_real)  # (B, n, D)
+        top = self.top_layers.get(side)
+        outputs = run(backbone, self._embed(ids, backbone), is_real) if top is None else top.run(tokens, is_real)
         head = self.head if side is Side.QUERY or self.passage_head is None else self.passage_head
         if head is not None:
             embeddings: Tensor = head(outputs, is_real)  # (B, 1, D)
