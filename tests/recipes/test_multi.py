@@ -7,7 +7,7 @@ import torch
 import torch.nn.functional as F  # noqa: N812
 
 from railsearch import TextRetriever, TwoPass
-from railsearch.encoders import Side
+from railsearch.encoders import Side, TextEncoderConfig
 from railsearch.errors import InvalidInputError
 from railsearch.recipes import TextRecipe, TextTrainingConfig
 from railsearch.similarity import LateInteraction, MixtureOfLogits
@@ -40,6 +40,14 @@ def test_it_starts_as_the_cosine_of_the_frozen_mean(base: Path, similarity: dict
     scores = model.similarity.score(model.query_parts(QUESTIONS), model.item_parts(PASSAGES))
     expected = F.cosine_similarity(queries, passages[:, 0][None], dim=-1) / 0.05
     torch.testing.assert_close(scores, expected, rtol=1e-4, atol=1e-4)
+
+
+def test_several_components_are_pooled_so_unless_the_recipe_says_otherwise(base: Path) -> None:
+    encoder = {"base": str(base), "num_query_components": 2, "num_item_components": 3}
+    for given in (encoder, TextEncoderConfig(**encoder)):
+        recipe = TextRecipe(encoder=given)
+        assert (recipe.encoder.pooling, recipe.similarity.kind) == ("multi", "late_interaction")
+    assert TextRecipe(encoder={"base": str(base)}).similarity.kind == "mixture_of_logits"
 
 
 def test_it_is_trained_saved_indexed_and_searched(base: Path, tmp_path: Path) -> None:

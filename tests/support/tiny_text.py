@@ -67,6 +67,8 @@ def make_data() -> QuestionPassages:
 def make_recipe(base: Path, training: TextTrainingConfig | None = None, **options: object) -> TextRecipe:
     """Return a recipe for short texts; `similarity` and settings of the encoder are options."""
     settings = {"max_query_length": 12, "max_passage_length": 12, "num_query_components": 2, "num_item_components": 3}
+    if (options.get("num_query_components"), options.get("num_item_components")) != (1, 1):
+        settings["pooling"] = "tokens"
     similarity = options.pop("similarity", None) or {"kind": "mixture_of_logits"}
     return TextRecipe(
         encoder={"kind": "text", "base": str(base), **settings, **options},

@@ -113,8 +113,10 @@ class TextRecipe(Config):
         if not isinstance(given, dict) or "similarity" in given:
             return given
         encoder = given.get("encoder")
-        pooling = encoder.get("pooling") if isinstance(encoder, dict) else getattr(encoder, "pooling", None)
-        return {**given, "similarity": {"kind": LateInteraction.kind}} if pooling == Pooling.MULTI else given
+        if isinstance(encoder, dict):
+            encoder = TextEncoderConfig(**encoder)
+        is_multi = isinstance(encoder, TextEncoderConfig) and encoder.pooling is Pooling.MULTI
+        return {**given, "similarity": {"kind": LateInteraction.kind}} if is_multi else given
 
     @property
     def derives_components(self) -> bool:

@@ -56,7 +56,7 @@ class TextEncoderConfig(Config):
     >>> TextEncoderConfig(base="models/minilm").pooling.value
     'own'
     >>> TextEncoderConfig(base="models/minilm", num_query_components=4, num_item_components=4).pooling.value
-    'tokens'
+    'multi'
     """
 
     kind: Literal["text"] = "text"
@@ -76,7 +76,7 @@ class TextEncoderConfig(Config):
         "multi: late interaction, components that begin as the mean and attend to their own tokens, by default 8 of a "
         "query and 16 of a passage; mean: one component; own: one component, as the base's sentence-transformers "
         "folder makes it, or else the mean; windows: one component for each part of a passage of any length, by "
-        "default 8, and one for a query. By default own if both sides have one component, else tokens",
+        "default 8, and one for a query. By default own if both sides have one component, else multi",
     )
     token_place: TokenPlace | None = Field(
         default=None,
@@ -141,8 +141,8 @@ class TextEncoderConfig(Config):
             return {"num_item_components": WINDOW_COMPONENTS, **given}
         if "pooling" in given:
             return given
-        is_single = all(given.get(name, 1) == 1 for name in ("num_query_components", "num_item_components"))
-        return given if is_single else {**given, "pooling": Pooling.TOKENS}
+        is_single = all(given.get(name, 1) == 1 for name in MULTI_COUNTS)
+        return given if is_single else {**given, "pooling": Pooling.MULTI}
 
     @model_validator(mode="after")
     def _check_pooling(self) -> Self:

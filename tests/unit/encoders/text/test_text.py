@@ -123,7 +123,7 @@ def bases(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
 def make_encoder(base: Path, **options: object) -> TextEncoder:
     counts = 1 if options.get("pooling") in {Pooling.MEAN, Pooling.OWN, Pooling.WINDOWS} else 3
     sizes = {"num_query_components": counts, "num_item_components": max(1, counts - 1)}
-    settings = {**sizes, "max_query_length": 12, "max_passage_length": 20, **options}
+    settings = {**sizes, "max_query_length": 12, "max_passage_length": 20, "pooling": Pooling.TOKENS, **options}
     return TextEncoder.from_pretrained(TextEncoderConfig(base=str(base), **settings)).eval()
 
 
