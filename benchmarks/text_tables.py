@@ -8,9 +8,9 @@ python benchmarks/text_tables.py insuranceqa --runs runs/text/insuranceqa --repo
 
 Every row trains the top layers of MiniLM, its own pooling and its similarity; the outputs of the layers below are
 computed once. Validation picks the epoch. Test questions are ranked against all passages, and the best-placed right
-one counts. MedQuAD and Natural Questions are split by document (its focus, its page), so that no document of a test question was
-trained on. Finished rows are skipped, and interrupted ones resume. Bytes are those of the components and gates of an
-item. Intervals are 95 %, by a bootstrap over questions and seeds; those of differences are paired.
+one counts. MedQuAD and Natural Questions are split by document (its focus, its page), so that no document of a test
+question was trained on. Finished rows are skipped, and interrupted ones resume. Bytes are those of the components and
+gates of an item. Intervals are 95 %, by a bootstrap over questions and seeds; those of differences are paired.
 """
 
 import argparse
