@@ -48,6 +48,11 @@ SHORT_CONTINUED = ("training.learning_rate=0.001", *CONTINUED[1:])
 """The same on short histories."""
 MIXTURE = (*CONTINUED, "training.similarity_rate=4")
 """Settings with which a mixture continues a cosine."""
+AS_COSINE = (
+    "similarity.kind=cosine",
+    *(f"similarity.{name}=" for name in ("num_query_components", "num_item_components", "gate_dim", "item_dropout")),
+)
+"""Changes of a recipe with a mixture, which make it one with a cosine."""
 TABLES = {
     "ml-1m": {
         "sasrec": Row("cpu/sasrec"),
@@ -57,7 +62,7 @@ TABLES = {
         "hstu-longer": Row("cpu/hstu", CONTINUED, start="hstu"),
         "hstu-mol": Row("cpu/hstu-mol", MIXTURE, start="hstu"),
         "hstu-mol-no-balance": Row("cpu/hstu-mol", (*MIXTURE, "training.balance_weight=0"), start="hstu"),
-        "wide": Row("ml-1m/best", ("similarity.kind=cosine",)),
+        "wide": Row("ml-1m/best", AS_COSINE),
         "best": Row("ml-1m/best"),
     },
     "amazon": {
@@ -149,7 +154,7 @@ def report(runs: dict[tuple[str, int], Run]) -> None:
         (name, other)
         for name, encoder in zip(names, encoders, strict=True)
         for other in (encoder, f"{encoder}-longer")
-        if "-mol" in name and other in names
+        if "-mol" in name and set(seeds[name]) & set(seeds.get(other, []))
     ]
     if pairs:
         print(f"\n| difference | seeds | {' | '.join(METRICS)} |")

@@ -57,7 +57,7 @@ class Run:
             return None
         found = json.loads(self.ranks_file.read_text())
         ranks: list[int] = found["ranks"]
-        return ranks if found["recipe"] == self.recipe.model_dump(mode="json") else None
+        return ranks if Recipe.model_validate(found["recipe"]) == self.recipe else None  # new settings have defaults
 
 
 def plan_runs(
