@@ -138,3 +138,19 @@ batch_size = 6
     retriever.open_index(tmp_path / "index")
     best = retriever.search(["who w15 w25"], k=3).to_frame()["id"].to_list()
     assert best == [line[2] for line in lines[:3]]  # the index finds what the evaluation ranks
+
+
+def test_ids_that_no_run_can_hold_are_refused_before_the_ranking(
+    base: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    folder = make_beir(tmp_path / "beir")
+    corpus = folder / "corpus.jsonl"
+    corpus.write_text(corpus.read_text().replace('"d1"', '"d 1"'))
+    for labels in (folder / "qrels").iterdir():
+        labels.write_text(labels.read_text().replace("\td1\t", "\td 1\t"))
+    model = tmp_path / "model"
+    make_retriever(base, num_query_components=1, num_item_components=1).save(model)
+    monkeypatch.setattr("railsearch.evaluation.questions.rank_questions", None)
+    assert run_main("evaluate", model, "--data", folder, "--trec", tmp_path / "run.txt") != 0
+    assert "the item id 'd 1' is empty or has white space" in capsys.readouterr().err
+    assert not (tmp_path / "run.txt").exists()

@@ -91,7 +91,9 @@ def evaluate(
         print_analysis(model, analysis, as_json=as_json)
         return
     if isinstance(loaded, TextRetriever):
-        evaluation = loaded.evaluate(data, depth=lists.kept(is_text=True), show_progress=False if as_json else None)
+        texts = loaded.test_data(data)
+        lists.check_ids(texts)
+        evaluation = loaded.evaluate(texts, depth=lists.kept(is_text=True), show_progress=False if as_json else None)
     elif isinstance(loaded, Recommender):
         evaluation = loaded.evaluate(data, depth=lists.kept(is_text=False))
     else:

@@ -9,8 +9,9 @@ from rich.console import Console
 from rich.table import Table
 
 from railsearch.cli.terminal import visible
+from railsearch.data import QuestionPassages
 from railsearch.evaluation import Evaluation
-from railsearch.evaluation.trec import check_targets
+from railsearch.evaluation.trec import check_ids, check_targets
 from railsearch.foundation.errors import InvalidInputError
 
 TREC_DEPTH = 1000
@@ -54,6 +55,12 @@ class RankedLists:
         if len({file.resolve() for file in self.files}) < len(self.files):
             raise InvalidInputError(f"--trec and --qrels both name {self.trec}; give two files.")
         check_targets(self.files, overwrite=self.overwrite)
+
+    def check_ids(self, data: QuestionPassages) -> None:
+        """Refuse ids that the files cannot hold, before the passages are ranked."""
+        if self.files:
+            check_ids(data.passage_ids, "item")
+            check_ids(() if data.test is None else data.test.ids, "query")
 
     def kept(self, *, is_text: bool) -> int:
         """Return how many items of each query the evaluation keeps; a text model needs some for its measures."""

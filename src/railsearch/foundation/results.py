@@ -9,7 +9,7 @@ from torch import Tensor
 
 from railsearch.foundation.errors import InvalidInputError
 from railsearch.foundation.inputs import ArrayLike, ArrowTable
-from railsearch.foundation.matched_parts import has_parts, show_matched
+from railsearch.foundation.matched_parts import ENDS, STARTS, has_parts, show_matched
 from railsearch.foundation.recall import ExpectedRecall
 
 if TYPE_CHECKING:
@@ -121,8 +121,10 @@ class SearchResult:
         is_item = self.ids != NO_ITEM  # (B, K)
         ids = self.ids[is_item]  # (n,)
         frame = self.lookup(ids)
-        if self.locate is None or not has_parts(frame.columns):
+        if not has_parts(frame.columns):
             return frame
+        if self.locate is None:  # similar items: no part of the passage matched a question
+            return frame.drop(STARTS, ENDS)
         queries = is_item.nonzero(as_tuple=True)[0]  # (n,)
         texts = [None if self.questions is None else self.questions[query] for query in queries.tolist()]
         return show_matched(frame, self.locate(queries, ids), texts)

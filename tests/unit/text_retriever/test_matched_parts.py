@@ -54,6 +54,11 @@ def test_the_part_that_matched_is_the_best_window_before_training(retriever: Tex
     assert len(set(parts)) == 2  # two questions, two parts
 
 
+def test_similar_passages_are_shown_without_places(retriever: TextRetriever) -> None:
+    index = retriever.build_index(PASSAGES)
+    assert index.similar_items(["short"], k=2).to_frame().columns == ["query", "rank", "id", "score", "passage"]
+
+
 def test_places_follow_every_change_of_an_index_on_disk(retriever: TextRetriever, tmp_path: Path) -> None:
     folder = tmp_path / "passages.index"
     retriever.build_index({"short": PASSAGES["short"]}, folder)
