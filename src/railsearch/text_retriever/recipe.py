@@ -8,6 +8,7 @@ from pydantic import Discriminator, Field, Tag, model_validator
 
 from railsearch.data import PassageLayout, QuestionPassages, add_generated, is_beir, read_passages, split_questions
 from railsearch.encoders import Pooling, TextEncoder, TextEncoderConfig
+from railsearch.encoders.text.settings import default_pooling
 from railsearch.foundation.errors import InvalidInputError
 from railsearch.foundation.inputs import LARGEST_SEED
 from railsearch.foundation.settings import LARGEST_SIZE, Config
@@ -114,9 +115,10 @@ class TextRecipe(Config):
             return given
         encoder = given.get("encoder")
         if isinstance(encoder, dict):
-            encoder = TextEncoderConfig(**encoder)
-        is_multi = isinstance(encoder, TextEncoderConfig) and encoder.pooling is Pooling.MULTI
-        return {**given, "similarity": {"kind": LateInteraction.kind}} if is_multi else given
+            pooling = encoder["pooling"] if "pooling" in encoder else default_pooling(encoder)
+        else:
+            pooling = getattr(encoder, "pooling", None)
+        return {**given, "similarity": {"kind": LateInteraction.kind}} if pooling == Pooling.MULTI else given
 
     @property
     def derives_components(self) -> bool:

@@ -1,5 +1,6 @@
 """Settings of a text encoder, defined only here, and the closed choices in them."""
 
+from collections.abc import Mapping
 from enum import StrEnum
 from typing import Literal, Self
 
@@ -41,6 +42,15 @@ WINDOW_COMPONENTS = 8
 
 MULTI_COUNTS = {"num_query_components": 8, "num_item_components": 16}
 """Components of multi pooling that are not stated."""
+
+
+def default_pooling(given: Mapping[str, object]) -> Pooling:
+    """Return the pooling of settings that state none: both start as the cosine of the frozen encoder.
+
+    >>> default_pooling({"num_item_components": 4}).value
+    'multi'
+    """
+    return Pooling.OWN if all(given.get(name, 1) == 1 for name in MULTI_COUNTS) else Pooling.MULTI
 
 
 class TokenPlace(StrEnum):
@@ -141,8 +151,7 @@ class TextEncoderConfig(Config):
             return {"num_item_components": WINDOW_COMPONENTS, **given}
         if "pooling" in given:
             return given
-        is_single = all(given.get(name, 1) == 1 for name in MULTI_COUNTS)
-        return given if is_single else {**given, "pooling": Pooling.MULTI}
+        return {**given, "pooling": default_pooling(given)}
 
     @model_validator(mode="after")
     def _check_pooling(self) -> Self:
