@@ -10,6 +10,8 @@ from collections.abc import Callable
 import torch
 from torch import Generator, Tensor
 
+from railsearch.training.seeds import seed_torch
+
 
 class CachedEncoding:
     """The embeddings of `count` rows, and a backward pass for their gradient.
@@ -54,6 +56,6 @@ class CachedEncoding:
                 torch.autograd.backward(output, gradient[rows])
 
     def _run(self, place: int, *, has_graph: bool) -> Tensor:
-        torch.manual_seed(self._seeds[place])  # dropout takes no generator
+        seed_torch(self._seeds[place])  # dropout takes no generator
         with torch.set_grad_enabled(has_graph):
             return self._encode(self._passes[place])

@@ -12,7 +12,7 @@ from torch.optim import AdamW
 from railsearch.training.checkpoints import NUM_KEPT, checkpoint_size
 from railsearch.training.config import LoopConfig
 from railsearch.training.processes import Processes
-from railsearch.training.seeds import derive_generator, derive_seed
+from railsearch.training.seeds import derive_generator, derive_seed, seed_torch
 from railsearch.training.task import Batch, FirstPhase, Task
 
 NUM_STEPS = 4
@@ -104,7 +104,7 @@ def _seconds_per_step(task: Task, config: LoopConfig, num_steps: int, *, is_firs
     for number in range(num_steps + 1):
         examples = batches[number * len(batches) // (num_steps + 1)]
         generator = derive_generator(config.seed, "step", 1, number, 0)
-        torch.manual_seed(derive_seed(config.seed, "dropout", 1, number, 0))
+        seed_torch(derive_seed(config.seed, "dropout", 1, number, 0))
         started = time.perf_counter()
         optimizer.zero_grad()
         task.step(Batch(examples, Processes().own(examples), generator, is_first_phase=is_first_phase))

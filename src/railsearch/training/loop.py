@@ -29,7 +29,7 @@ from railsearch.training.processes import Processes
 from railsearch.training.progress import TrainingProgress
 from railsearch.training.report import EpochReport, FitReport
 from railsearch.training.schedule import learning_rate
-from railsearch.training.seeds import derive_generator, derive_seed
+from railsearch.training.seeds import derive_generator, derive_seed, seed_torch
 from railsearch.training.task import Batch, FirstPhase, Task, check_metric, diverged
 
 logger = logging.getLogger(__name__)
@@ -245,7 +245,7 @@ class _Run:
         self.optimizer.zero_grad()
         generator = derive_generator(self.config.seed, "step", epoch, step, self.processes.rank)
         # Dropout takes no generator: it draws from the global state.
-        torch.manual_seed(derive_seed(self.config.seed, "dropout", epoch, step, self.processes.rank))
+        seed_torch(derive_seed(self.config.seed, "dropout", epoch, step, self.processes.rank))
         shared = derive_seed(self.config.seed, "shared", epoch, step)
         own = self.task.step(Batch(examples, self.processes.own(examples), generator, shared, is_first_phase, epoch))
         losses = StepLosses(*self.processes.sum(own.softmax, own.balance))

@@ -2,6 +2,7 @@
 
 import hashlib
 
+import torch
 from torch import Generator
 
 
@@ -14,3 +15,15 @@ def derive_seed(*parts: int | str) -> int:
 def derive_generator(*parts: int | str) -> Generator:
     """Return a new generator on the CPU, seeded with all parts."""
     return Generator().manual_seed(derive_seed(*parts))
+
+
+def seed_torch(seed: int) -> None:
+    """Seed torch's global generators, which dropout draws from.
+
+    `torch.manual_seed` records the stack for each kind of device that it has no driver for, about a millisecond in all;
+    without a GPU, the generator of the CPU is seeded alone.
+    """
+    if torch.cuda.is_available() or torch.backends.mps.is_available():
+        torch.manual_seed(seed)
+    else:
+        torch.default_generator.manual_seed(seed)

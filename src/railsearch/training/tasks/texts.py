@@ -17,6 +17,7 @@ from railsearch.training.losses import StepLosses, backward_sampled_softmax
 from railsearch.training.mining import NegativeMiner
 from railsearch.training.negatives import Contrast, RightPairs
 from railsearch.training.processes import Processes
+from railsearch.training.seeds import seed_torch
 from railsearch.training.task import Batch, check_metric, check_weights
 from railsearch.training.windows import WindowedEncoding, encode_for_training
 
@@ -86,7 +87,7 @@ class TextTask:
         passage_encoding = self._encode(data.passages, passages, Side.PASSAGE, batch.generator)
         queries = self._gathered(query_encoding, len(questions), Side.QUERY)  # (E, Pq, d)
         items = self._gathered(passage_encoding, len(passages), Side.PASSAGE)  # (U, Px, d)
-        torch.manual_seed(batch.seed)  # the same gate dropout in every process
+        seed_torch(batch.seed)  # the same gate dropout in every process
         losses = backward_sampled_softmax(
             similarity,
             similarity.query_parts(queries.view(-1, *similarity.query_shape)),
