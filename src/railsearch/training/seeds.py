@@ -20,8 +20,8 @@ def derive_generator(*parts: int | str) -> Generator:
 def seed_torch(seed: int) -> None:
     """Seed torch's global generators, which dropout draws from.
 
-    `torch.manual_seed` records the stack for each kind of device that it has no driver for, about a millisecond in all;
-    without a GPU, the generator of the CPU is seeded alone.
+    `torch.manual_seed` records the stack for each kind of device that it has no driver for, in every step; without a
+    GPU, the generator of the CPU is seeded alone.
     """
     if torch.cuda.is_available() or torch.backends.mps.is_available():
         torch.manual_seed(seed)

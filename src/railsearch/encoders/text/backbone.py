@@ -1,9 +1,10 @@
 """The pretrained model inside a text encoder: how to load, build and run it, and its properties."""
 
+import contextlib
 import json
 import math
 import re
-from collections.abc import Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -141,6 +142,19 @@ def is_causal(backbone: "PreTrainedModel") -> bool:
             f"the weights of this {type(backbone).__name__} produce NaN or infinite outputs; give another folder."
         )
     return torch.allclose(outputs[0], outputs[1], rtol=1e-5, atol=1e-7)
+
+
+@contextlib.contextmanager
+def eval_mode(modules: Iterable[nn.Module]) -> Iterator[None]:
+    """Switch modules to eval mode, without dropout, while the context lasts."""
+    modes = {module: module.training for module in modules}
+    for module in modes:
+        module.training = False
+    try:
+        yield
+    finally:
+        for module, mode in modes.items():
+            module.training = mode
 
 
 def run(backbone: "PreTrainedModel", embeddings: Tensor, is_real: Tensor) -> Tensor:

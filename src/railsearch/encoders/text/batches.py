@@ -9,6 +9,7 @@ from typing import Protocol
 import torch
 from torch import Tensor, nn
 
+from railsearch.encoders.text.backbone import eval_mode
 from railsearch.encoders.text.settings import Side
 from railsearch.encoders.text.tokens import batches_by_length, chunks
 from railsearch.encoders.text.windowed import WindowedTexts, WindowEncoding, join_windows
@@ -80,16 +81,12 @@ def encoding(
     encoder: RowEncoder, texts: Sequence[str], side: Side, *, show_progress: bool | None
 ) -> Iterator[Callable[[int], None]]:
     """Switch to eval mode, show progress, and log the time that it took."""
-    modes = {module: module.training for module in encoder.modules()}
     start = time.perf_counter()
-    for module in modes:
-        module.training = False
-    try:
-        with counting(f"encoding {side} texts", len(texts), is_shown=show_progress) as count:
-            yield count
-    finally:
-        for module, mode in modes.items():
-            module.training = mode
+    with (
+        eval_mode(encoder.modules()),
+        counting(f"encoding {side} texts", len(texts), is_shown=show_progress) as count,
+    ):
+        yield count
     seconds = time.perf_counter() - start
     level = logging.INFO if seconds >= LONG_ENCODE else logging.DEBUG  # a search with one query is not worth a line
     logger.log(level, "encoded %d %s texts in %.1f s, %.0f/s", len(texts), side, seconds, len(texts) / seconds)

@@ -10,7 +10,7 @@ import torch
 import xxhash
 from torch import Generator, Tensor, nn
 
-from railsearch.encoders.text.backbone import run, vocabulary_table
+from railsearch.encoders.text.backbone import eval_mode, run, vocabulary_table
 from railsearch.encoders.text.settings import Pooling, Side
 from railsearch.foundation.errors import InvalidInputError
 
@@ -82,7 +82,7 @@ class TopLayers:
         rows = [self._kept.get(ids) for ids in tokens]
         missing = [row for row, found in enumerate(rows) if found is None]
         if missing:
-            with _without_dropout(self._backbone), torch.no_grad():
+            with eval_mode(self._backbone.modules()), torch.no_grad():
                 for row in missing:
                     rows[row] = found = self._run_lower(tokens[row]).cpu()
                     self._kept.keep(tokens[row], found)
@@ -138,7 +138,7 @@ class TopLayers:
         is_real = torch.tensor([[True] * 5, [True] * 3 + [False] * 2], device=table.device)
         problem = "their outputs differ"
         try:
-            with _without_dropout(self._backbone):
+            with eval_mode(self._backbone.modules()):
                 with torch.no_grad():
                     with _watching(self._layers[0]) as found:
                         whole = run(self._backbone, embeddings, is_real)
@@ -183,18 +183,6 @@ def _watching(layer: nn.Module) -> Iterator[list[Any]]:
         yield found
     finally:
         hook.remove()
-
-
-@contextlib.contextmanager
-def _without_dropout(module: nn.Module) -> Iterator[None]:
-    modes = {each: each.training for each in module.modules()}
-    for each in modes:
-        each.training = False
-    try:
-        yield
-    finally:
-        for each, mode in modes.items():
-            each.training = mode
 
 
 @contextlib.contextmanager
