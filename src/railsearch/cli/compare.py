@@ -64,12 +64,15 @@ def compare(
     ] = None,
     passages: Annotated[
         Path | None,
-        typer.Option(help="Passages as JSON lines: id, text, and optionally title.", show_default=False),
+        typer.Option(
+            help="Passages as JSON lines or a table (.csv, .parquet, .arrow): id, text, and optionally title.",
+            show_default=False,
+        ),
     ] = None,
     questions: Annotated[
         Path | None,
         typer.Option(
-            help="Questions as JSON lines: question, passage_ids (the right ones), and optionally split.",
+            help="Questions as JSON lines or a table: question, passage_ids (the right ones), and optionally split.",
             show_default=False,
         ),
     ] = None,

@@ -8,7 +8,7 @@ import typer
 
 from railsearch.cli.options import Json
 from railsearch.cli.terminal import make_console, make_summary_table, print_json
-from railsearch.data.interactions.tables import read_table
+from railsearch.data.table_files import read_table
 from railsearch.recommender import Recommender
 
 app = typer.Typer(

@@ -24,7 +24,7 @@ PassagesFile = Annotated[
     Path | None,
     typer.Option(
         "--passages",
-        help="Passages to encode with a text model: JSON lines with an id and a text.",
+        help="Passages to encode with a text model: id and text, as JSON lines or a table (.csv, .parquet, .arrow).",
         show_default=False,
     ),
 ]

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from railsearch.data.interactions.interactions import Interactions
-from railsearch.data.interactions.tables import read_table
+from railsearch.data.table_files import read_table
 from railsearch.folders import FolderFormat, register_opener, writing
 from railsearch.foundation.errors import DataFolderError, InvalidInputError
 from railsearch.foundation.files import FileEntry, settled_folder

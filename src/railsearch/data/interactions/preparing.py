@@ -13,7 +13,8 @@ from railsearch.data.interactions.interactions import Interactions
 from railsearch.data.interactions.prepared import FORMAT, About, write_files
 from railsearch.data.interactions.public_files import read_sequences
 from railsearch.data.interactions.published import PUBLISHED, Published
-from railsearch.data.interactions.tables import TABLES, read_interactions
+from railsearch.data.interactions.tables import read_interactions
+from railsearch.data.table_files import TABLES
 from railsearch.folders import check_target, writing
 from railsearch.foundation.errors import InvalidInputError
 from railsearch.foundation.inputs import as_path, check_count

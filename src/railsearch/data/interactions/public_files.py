@@ -5,7 +5,7 @@ from typing import TYPE_CHECKING
 
 from railsearch.data.interactions.columns import read_ids
 from railsearch.data.interactions.interactions import Interactions, assemble
-from railsearch.data.interactions.text_files import TextTable, read_csv, read_lines
+from railsearch.data.text_files import TextTable, read_csv, read_lines
 from railsearch.foundation.errors import InvalidInputError
 
 if TYPE_CHECKING:

@@ -5,15 +5,13 @@ from typing import TYPE_CHECKING
 
 from railsearch.data.interactions.columns import TimeUnit, as_numbers_where_lossless
 from railsearch.data.interactions.interactions import Interactions, as_given, assemble, check_columns
-from railsearch.data.interactions.text_files import TextTable, read_csv
+from railsearch.data.table_files import SEPARATORS, TABLES, read_table
+from railsearch.data.text_files import TextTable, read_csv
 from railsearch.foundation.errors import InvalidInputError
 from railsearch.foundation.inputs import as_file
 
 if TYPE_CHECKING:
     from polars import DataFrame
-
-SEPARATORS = {".csv": ",", ".tsv": "\t"}
-TABLES = (*SEPARATORS, ".parquet", ".arrow", ".ipc", ".feather")
 
 
 def read_interactions(
@@ -68,17 +66,6 @@ def read_interactions(
         max_bad_rows=max_bad_rows,
         source=source,
     )
-
-
-def read_table(path: str | Path) -> "DataFrame":
-    """Read a complete Parquet or Arrow file."""
-    import polars as pl  # noqa: PLC0415  (importing railsearch stays cheap)
-
-    file = as_file(path)
-    try:
-        return pl.read_parquet(file) if file.suffix == ".parquet" else pl.read_ipc(file)
-    except (pl.exceptions.PolarsError, OSError, ValueError) as error:
-        raise InvalidInputError(f"{file} cannot be read as a table ({error}); write it again.") from error
 
 
 def _read(path: str | Path, show_progress: bool | None) -> "TextTable | DataFrame":

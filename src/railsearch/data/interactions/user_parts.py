@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 from railsearch.data.interactions.interactions import Interactions
 from railsearch.data.interactions.prepared import EVENTS_FILE, ITEMS_FILE, check_prepared
-from railsearch.data.interactions.tables import read_table
+from railsearch.data.table_files import read_table
 from railsearch.foundation.errors import DataFolderError
 from railsearch.foundation.files import FileEntry, settled_folder
 from railsearch.foundation.inputs import as_path, check_count

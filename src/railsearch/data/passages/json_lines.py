@@ -24,22 +24,25 @@ READING_ERRORS = (lzma.LZMAError, zlib.error, EOFError, OSError, tarfile.TarErro
 
 @dataclass(frozen=True, slots=True)
 class Record:
-    """One JSON object of a file, with its line."""
+    """One JSON object or row of a file, with its place."""
 
     fields: dict[str, object]
     file: str | Path
     line: int
+    unit: str = "line"
+    """The unit in which `line` counts: lines from 1 of a text file, rows from 0 of a Parquet or Arrow table."""
 
     @property
     def place(self) -> str:
-        """File and line, as text."""
-        return f"line {self.line} of {self.file}"
+        """The line or row and the file, as text."""
+        return f"{self.unit} {self.line} of {self.file}"
 
     def value(self, name: str) -> object:
         """Return the value of a field; refuse an object without it."""
         if name not in self.fields:
             raise InvalidInputError(
-                f"{self.file} has no field {name!r} in line {self.line}; its fields are: {', '.join(self.fields)}."
+                f"{self.file} has no field {name!r} in {self.unit} {self.line}; its fields are: "
+                f"{', '.join(self.fields)}."
             )
         return self.fields[name]
 

@@ -10,10 +10,10 @@ from railsearch.data.passages.json_lines import (
     Record,
     open_folder,
     question_entry,
-    read_json_lines,
     read_json_list,
 )
 from railsearch.data.passages.passages import CorpusBuilder, QuestionPassages, QuestionsBuilder, assemble, checked_text
+from railsearch.data.passages.records import read_records
 from railsearch.foundation.errors import InvalidInputError
 from railsearch.foundation.inputs import as_choice
 
@@ -54,18 +54,18 @@ def read_pairs(
     negatives: str = "negatives",
     show_progress: bool | None = None,
 ) -> QuestionPassages:
-    """Read training pairs of your own: JSON lines with a question, a right passage, and optionally hard negatives.
+    """Read training pairs of your own: a question, its right passage, and optionally hard negatives in each record.
 
     Args:
-        path: a .jsonl file, or one packed as .jsonl.gz or .jsonl.xz.
-        question: field of the question.
+        path: a .jsonl file, plain or packed as .jsonl.gz or .jsonl.xz, or a .csv, .tsv, Parquet or Arrow table.
+        question: field or column of the question.
         passage: field of its passage.
         negatives: field with a list of hard negatives, which become passages of the corpus too. A text that is a right
             passage of the same question in another line is not used as a negative.
         show_progress: draw a progress bar; by default only on a terminal.
     """
     corpus, train = CorpusBuilder(), QuestionsBuilder()
-    for record in read_json_lines(path, show_progress=show_progress):
+    for record in read_records(path, show_progress=show_progress):
         right = corpus.add(record.text(passage))
         wrong = [corpus.add(text) for text in record.texts(negatives)] if negatives in record.fields else []
         train.add(record.text(question), [right], negatives=wrong)

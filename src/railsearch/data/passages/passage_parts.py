@@ -6,6 +6,7 @@ from pathlib import Path
 from typing import IO
 
 from railsearch.data.passages.json_lines import Record, decode_line, parse_record
+from railsearch.data.table_files import TABLES
 from railsearch.foundation.errors import InvalidInputError
 from railsearch.foundation.inputs import as_file, check_count
 from railsearch.foundation.progress import counting
@@ -40,6 +41,8 @@ class PassageParts:
             raise InvalidInputError(
                 f"{file} is packed, and parts of a packed file cannot be read on their own; unpack it first."
             )
+        if file.suffix in TABLES:
+            raise InvalidInputError(f"{file} is a table, whose parts cannot be read on their own; write JSON lines.")
         starts, ids = [], set()
         with file.open("rb") as lines, counting(f"checking {file.name}", None, is_shown=show_progress) as count:
             for number, (offset, record) in enumerate(_records(lines, file, line=1)):

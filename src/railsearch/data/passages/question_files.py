@@ -1,10 +1,11 @@
-"""Reader of passages and questions in two files: JSON lines with ids, texts, and the ids of right passages."""
+"""Reader of passages and questions in two files: ids, texts, and the ids of right passages."""
 
 from pathlib import Path
 
-from railsearch.data.passages.json_lines import Record, read_json_lines
+from railsearch.data.passages.json_lines import Record
 from railsearch.data.passages.layouts import add_passage, known_row
 from railsearch.data.passages.passages import CorpusBuilder, QuestionPassages, QuestionsBuilder, assemble
+from railsearch.data.passages.records import read_records
 from railsearch.foundation.errors import InvalidInputError
 
 TEXT_FIELDS = ("question", "q", "text")
@@ -15,20 +16,20 @@ SPLITS = {"train": "train", "validation": "validation", "valid": "validation", "
 def read_question_files(
     passages: str | Path, questions: str | Path, *, show_progress: bool | None = None
 ) -> QuestionPassages:
-    """Read a corpus and the questions about it; files may be packed as .jsonl.gz or .jsonl.xz.
+    """Read a corpus and the questions about it, as JSON lines (also packed: .jsonl.gz, .jsonl.xz) or tables.
 
     Args:
-        passages: JSON lines with an id (`id` or `_id`), a text, and optionally a title.
-        questions: JSON lines with a text (`question`, `q` or `text`), the ids of the right passages (`passage_ids` or
+        passages: records with an id (`id` or `_id`), a text, and optionally a title.
+        questions: records with a text (`question`, `q` or `text`), the ids of the right passages (`passage_ids` or
             `pos`: a list; `passage_id`: one), and optionally a `split`: train, validation or test. Without splits, all
             questions are for training; `split_questions` holds some out.
         show_progress: draw a progress bar; by default only on a terminal.
     """
     corpus = CorpusBuilder()
-    for record in read_json_lines(passages, show_progress=show_progress):
+    for record in read_records(passages, show_progress=show_progress):
         add_passage(corpus, record, record.id(_field(record, ("id", "_id"))), record.titled_text())
     splits = {name: QuestionsBuilder() for name in ("train", "validation", "test")}
-    for record in read_json_lines(questions, show_progress=show_progress):
+    for record in read_records(questions, show_progress=show_progress):
         right = _right_ids(record)
         if not right:
             raise InvalidInputError(f"{record.place} names no right passage; give at least one.")

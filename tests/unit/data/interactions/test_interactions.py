@@ -272,7 +272,7 @@ def test_blocks_of_a_long_file_make_no_difference(tmp_path: Path, monkeypatch: p
     (tmp_path / "long.csv").write_bytes("\r\n".join([*lines[:30], "", *lines[30:]]).encode())
     expected = read_amazon(tmp_path / "long.csv", max_bad_rows=1)
     for size in (1, 16, 100):
-        monkeypatch.setattr("railsearch.data.interactions.text_files.BYTES_PER_BLOCK", size)
+        monkeypatch.setattr("railsearch.data.text_files.BYTES_PER_BLOCK", size)
         found = read_amazon(tmp_path / "long.csv", max_bad_rows=1)
         assert histories(found) == histories(expected)
         assert found.bad_rows == ("line 21: 1 fields instead of 4",)

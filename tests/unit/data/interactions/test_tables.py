@@ -100,7 +100,7 @@ def test_items_with_titles(tmp_path: Path) -> None:
 def test_long_files_come_in_blocks(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     file = write(tmp_path / "events.csv", "user,item,timestamp\n" + "".join(f"{n % 3},{n},{n}\n" for n in range(20)))
     expected = histories(read_interactions(file))
-    monkeypatch.setattr("railsearch.data.interactions.text_files.ROWS_PER_BLOCK", 7)
+    monkeypatch.setattr("railsearch.data.text_files.ROWS_PER_BLOCK", 7)
     assert histories(read_interactions(file)) == expected
 
 

@@ -99,3 +99,6 @@ def test_files_that_are_refused(tmp_path: Path) -> None:
     file.rename(tmp_path / "passages.jsonl.gz")
     with pytest.raises(InvalidInputError, match=r"is packed, .* unpack it first"):
         PassageParts.cut(tmp_path / "passages.jsonl.gz", passages_per_part=2)
+    (tmp_path / "passages.csv").write_text("id,text\n1,a\n")
+    with pytest.raises(InvalidInputError, match=r"passages.csv is a table, .* write JSON lines"):
+        PassageParts.cut(tmp_path / "passages.csv", passages_per_part=2)
