@@ -1,11 +1,12 @@
 """Validation HR@10 against minutes of training, for each kind and number of negatives: one recipe, one budget each.
 
-python benchmarks/negatives.py data/ml-1m --minutes 10 --folder runs/negatives
-python benchmarks/negatives.py data/ml-1m --minutes 30 --only uniform-2048 all --recipe ml-1m/hstu
+python benchmarks/negatives.py data/ml-1m --folder runs/negatives           2.5 minutes each: half an hour of one core
+python benchmarks/negatives.py data/ml-1m --minutes 30 --only uniform-2048 all --recipe cpu/hstu
 python benchmarks/negatives.py data/ml-1m --steps 1 --only uniform-128 --folder /tmp/smoke      # a smoke test
 
 The data is a folder of `railsearch data prepare`. A run trains epoch by epoch until its steps have taken the given
-minutes (validation does not count) or there are enough of them. Every run has its folder and resumes: start the script
+minutes (validation does not count) or there are enough of them. The learning rate is constant: a schedule needs a known
+number of steps. Every run has its folder and resumes: start the script
 again to continue, or with more minutes to prolong. The best validation HR@10 so far is printed at each quarter of the
 budget. Lines go to FOLDER/negatives.log too.
 """
@@ -47,16 +48,16 @@ def main() -> None:
     parser.add_argument("data", type=Path, help="folder of prepared interactions")
     parser.add_argument("--folder", type=Path, default=Path("runs/negatives"), help="folder of the runs")
     budget = parser.add_mutually_exclusive_group()
-    budget.add_argument("--minutes", type=float, default=10.0, help="training time of each run")
+    budget.add_argument("--minutes", type=float, default=2.5, help="training time of each run")
     budget.add_argument("--steps", type=int, help="steps of each run, rounded up to epochs, instead of minutes")
     parser.add_argument("--only", nargs="+", choices=KINDS, default=list(KINDS), help="runs to train; all by default")
-    parser.add_argument("--recipe", default="ml-1m/sasrec", help="name or file of the recipe")
-    parser.add_argument("--positions", type=int, help="positions drawn from each history; the recipe's by default")
+    parser.add_argument("--recipe", default="cpu/sasrec", help="name or file of the recipe")
+    parser.add_argument("--set", dest="changes", nargs="*", default=[], help="changes of the recipe")
     parser.add_argument("--threads", type=int, default=torch.get_num_threads())
     options = parser.parse_args()
 
     torch.set_num_threads(options.threads)
-    recipe = read_recipe(options.recipe)
+    recipe = read_recipe(options.recipe, options.changes)
     assert isinstance(recipe, Recipe), f"{options.recipe} is not the recipe of a recommender"
     split = leave_last_out(read_prepared(options.data))
     options.folder.mkdir(parents=True, exist_ok=True)
@@ -66,9 +67,8 @@ def main() -> None:
             print(line, flush=True)
             print(line, file=log, flush=True)
 
-        say(
-            f"{options.recipe}, {split.interactions.num_items:,} items; {describe_machine()}; {options.threads} threads"
-        )
+        say(f"{' '.join([options.recipe, *options.changes])}, {split.interactions.num_items:,} items")
+        say(f"{describe_machine()}; {options.threads} threads")
         say(
             f"| negatives | epochs | seconds a step | {' | '.join(f'{METRIC} at {part:.0%}' for part in PARTS)} | MRR |"
         )
@@ -81,9 +81,10 @@ def main() -> None:
 def run(name: str, recipe: Recipe, split: Split, options: argparse.Namespace) -> tuple[list[EpochReport], int]:
     """Train until the budget is spent; return the epochs, and the steps of each."""
     kind, count = KINDS[name]
-    settings = {"negatives": kind, "num_negatives": count, "cosine_epochs": 0, "patience": None, "metric": METRIC}
-    if options.positions is not None:
-        settings["positions_per_history"] = options.positions
+    settings = {
+        "negatives": kind, "num_negatives": count, "cosine_epochs": 0, "patience": None, "metric": METRIC,
+        "schedule": "constant", "warmup_share": 0.0,
+    }  # fmt: skip
     epochs: list[EpochReport] = []
     while True:
         config = type(recipe.training)(**recipe.training.model_dump() | settings | {"epochs": len(epochs) + 1})

@@ -23,6 +23,8 @@ OPTIONS = {
     "ema after a cosine": ({}, {"ema_decay": 0.9, "cosine_epochs": 1}),
     "temperature": ({"learns_temperature": True}, {}),
     "temperature after a cosine": ({"learns_temperature": True}, {"cosine_epochs": 1}),
+    "annealed temperature": ({}, {"temperature_start": 0.3, "temperature_share": 0.9}),
+    "annealed temperature after a cosine": ({}, {"temperature_start": 0.3, "cosine_epochs": 1}),
     "components": ({"component_dropout": 0.4}, {}),
     "rates": ({}, {"gate_rate": 0.5, "projection_rate": 2.0}),
 }

@@ -43,6 +43,15 @@ class LoopConfig(Config):
     max_gradient_norm: float | None = Field(
         default=None, gt=0, description="longest gradient; longer ones are scaled down to it"
     )
+    temperature_start: float | None = Field(
+        default=None,
+        gt=0,
+        description="temperature of the first step, from which training goes to the similarity's own temperature by "
+        "equal factors; by default every step has the similarity's own",
+    )
+    temperature_share: float = Field(
+        default=0.5, gt=0, le=1, description="share of all steps after which the similarity has its own temperature"
+    )
     ema_decay: float | None = Field(
         default=None,
         gt=0,

@@ -9,6 +9,7 @@ from dataclasses import dataclass
 import torch
 from torch.optim import AdamW
 
+from railsearch.training.annealing import make_annealing
 from railsearch.training.checkpoints import NUM_KEPT, checkpoint_size
 from railsearch.training.config import LoopConfig
 from railsearch.training.processes import Processes
@@ -59,7 +60,11 @@ def estimate_run(
         first_phase: as in `train`.
         validation_share: share of the work of a validation that `task.validate` does.
         num_steps: steps to time in each phase.
+
+    Raises:
+        InvalidInputError: the temperature cannot be annealed.
     """
+    make_annealing(task.model, config)  # the same errors as in the run; the cost does not depend on the temperature
     first_epochs = 0 if first_phase is None else min(first_phase.epochs, config.epochs)
     device = next(task.model.parameters()).device
     with torch.random.fork_rng([] if device.type == "cpu" else [device], device_type=device.type):

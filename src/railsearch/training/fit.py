@@ -43,14 +43,16 @@ def fit_similarity(
     seen_pairs: ArrayLike | None = None,
     user_ids: ArrayLike | None = None,
     user_table_hashing: bool = False,
-    negatives: Negatives | str = Negatives.IN_BATCH,
+    negatives: str = Negatives.IN_BATCH.value,
     num_negatives: int = 256,
     epochs: int = 20,
     batch_size: int = 256,
     learning_rate: float = 3e-4,
     weight_decay: float = 0.1,
     warmup_share: float = 0.1,
-    schedule: Schedule | str = Schedule.COSINE,
+    schedule: str = Schedule.COSINE.value,
+    temperature_start: float | None = None,
+    temperature_share: float = 0.5,
     balance_weight: float = 0.001,
     decorrelation_weight: float = 0.0,
     user_penalty_weight: float = 0.1,
@@ -101,6 +103,9 @@ def fit_similarity(
         weight_decay: weight decay of AdamW; it pulls a mixture around your system back to its start.
         warmup_share: share of all steps in which the learning rate rises.
         schedule: course of the learning rate after the warm-up: "cosine", "linear" or "constant".
+        temperature_start: temperature of the first step, from which training goes to the similarity's own temperature
+            by equal factors; by default every step has the similarity's own.
+        temperature_share: share of all steps after which the similarity has its own temperature.
         balance_weight: alpha, the weight of the load-balance loss.
         decorrelation_weight: weight of the mean squared cosine between the components of one query or item; it keeps
             them apart.
@@ -137,6 +142,10 @@ def fit_similarity(
         schedule=as_choice(Schedule, schedule, name="schedule"),
         negatives=as_choice(Negatives, negatives, name="negatives"),
         num_negatives=check_count(num_negatives, name="num_negatives"),
+        temperature_start=(
+            None if temperature_start is None else check_positive(temperature_start, name="temperature_start")
+        ),
+        temperature_share=_check_part(temperature_share, name="temperature_share"),
         balance_weight=check_not_negative(balance_weight, name="balance_weight"),
         decorrelation_weight=check_not_negative(decorrelation_weight, name="decorrelation_weight"),
         user_penalty_weight=check_not_negative(user_penalty_weight, name="user_penalty_weight"),
@@ -200,9 +209,15 @@ def fit_similarity(
 def _teacher_weight(weight: float | None, *, has_pairs: bool) -> float:
     if weight is None:
         return 0.5 if has_pairs else 1.0
-    if check_positive(weight, name="teacher_weight") > 1:
-        raise InvalidInputError(f"teacher_weight is {weight:g}; give a share of the loss, above 0 and at most 1.")
-    return float(weight)
+    return _check_part(weight, name="teacher_weight")
+
+
+def _check_part(value: float, *, name: str) -> float:
+    """Check that the value is a share above 0, which may be everything."""
+    share = check_positive(value, name=name)
+    if share > 1:
+        raise InvalidInputError(f"{name} is {share:g}; give a share above 0 and at most 1.")
+    return share
 
 
 def _describe_run(similarity: Similarity, data: PairData, scores: TeacherScores | None) -> dict[str, str | None]:

@@ -20,6 +20,7 @@ from torch.optim import AdamW
 
 from railsearch.foundation.errors import InvalidInputError, TrainingError
 from railsearch.foundation.files import only_writer
+from railsearch.training.annealing import AnnealedTemperature, make_annealing
 from railsearch.training.averaging import WeightAverage
 from railsearch.training.checkpoints import Checkpoints, State
 from railsearch.training.config import LoopConfig
@@ -67,7 +68,7 @@ def train(
 
     Raises:
         TrainingError: the loss was no longer finite; the best weights so far are restored.
-        InvalidInputError: the folder holds another run.
+        InvalidInputError: the folder holds another run, or the temperature cannot be annealed.
         StorageError: the disk has no space for the checkpoints.
         MissingExtraError: config.tensorboard is true but TensorBoard is not installed.
     """
@@ -95,6 +96,7 @@ def train(
         fused=device.type in {"cpu", "cuda"},
     )
     steps_per_epoch = math.ceil(task.num_examples / config.batch_size)
+    annealing = make_annealing(model, config)
     average = None if config.ema_decay is None else WeightAverage(model, decay=config.ema_decay)
     checkpoints = None
     if folder is not None:
@@ -127,7 +129,20 @@ def train(
         )
         stack.enter_context(log)
         stack.enter_context(progress)
-        run = _Run(task, config, optimizer, first_phase, average, processes, checkpoints, log, progress, best, state)
+        run = _Run(
+            task,
+            config,
+            optimizer,
+            first_phase,
+            annealing,
+            average,
+            processes,
+            checkpoints,
+            log,
+            progress,
+            best,
+            state,
+        )
         progress.resume(state.epoch, state.step, state.last_validation)
         try:
             if (validates_start or config.epochs == 0) and not state.reports and state.step == 0:
@@ -162,6 +177,7 @@ class _Run:
     config: LoopConfig
     optimizer: AdamW
     first_phase: FirstPhase | None
+    annealing: AnnealedTemperature | None
     average: WeightAverage | None
     processes: Processes
     checkpoints: Checkpoints | None
@@ -247,7 +263,10 @@ class _Run:
         # Dropout takes no generator: it draws from the global state.
         seed_torch(derive_seed(self.config.seed, "dropout", epoch, step, self.processes.rank))
         shared = derive_seed(self.config.seed, "shared", epoch, step)
-        own = self.task.step(Batch(examples, self.processes.own(examples), generator, shared, is_first_phase, epoch))
+        batch = Batch(examples, self.processes.own(examples), generator, shared, is_first_phase, epoch)
+        num_steps = self.config.epochs * self.steps_per_epoch
+        with nullcontext() if self.annealing is None else self.annealing.applied(number, num_steps):
+            own = self.task.step(batch)
         losses = StepLosses(*self.processes.sum(own.softmax, own.balance))
         if not math.isfinite(losses.softmax):
             raise diverged(f"the loss is {losses.softmax}", self.config)
