@@ -48,6 +48,9 @@ ROWS: dict[str, dict[str, dict[str, object]]] = {
     "multi-decorrelation": {"encoder": MULTI, "similarity": LATE, "training": {"decorrelation_weight": 0.1}},
     "multi-component-dropout": {"encoder": MULTI, "similarity": {**LATE, "component_dropout": 0.25}},
     "multi-balance": {"encoder": MULTI, "similarity": LATE, "training": {"balance_weight": 0.05}},
+    "multi-projections": {"encoder": MULTI, "similarity": {**LATE, "projects_components": True}},
+    "multi-merged": {"encoder": {**MULTI, "pooling": "merged"}, "similarity": LATE},
+    "multi-mined": {"encoder": MULTI, "similarity": LATE, "training": {"mine_negatives": 2}},
     "windows": {
         "encoder": {"pooling": "windows", "num_item_components": 8},
         "similarity": {"kind": "mixture_of_logits"},

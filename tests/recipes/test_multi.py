@@ -1,4 +1,4 @@
-"""Text retrievers with multi pooling: they start as the frozen mean, learn, and are saved, indexed and searched."""
+"""Retrievers with multi and merged pooling: they start as the frozen mean, learn, and are saved, indexed, searched."""
 
 from pathlib import Path
 
@@ -8,6 +8,7 @@ import torch.nn.functional as F  # noqa: N812
 
 from railsearch import TextRetriever, TwoPass
 from railsearch.encoders import Side, TextEncoderConfig
+from railsearch.encoders.text.merged_pooling import MergedPooling
 from railsearch.errors import InvalidInputError
 from railsearch.recipes import TextRecipe, TextTrainingConfig
 from railsearch.similarity import LateInteraction, MixtureOfLogits
@@ -15,6 +16,7 @@ from tests.support.tiny_text import PAIRS, make_base, make_data
 
 pytest.importorskip("transformers")
 
+POOLINGS = ["multi", "merged"]
 QUESTIONS, PASSAGES = [question for question, _ in PAIRS], [passage for _, passage in PAIRS]
 
 
@@ -24,18 +26,21 @@ def base(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def make_recipe(base: Path, *, pooling: str = "multi", **sections: object) -> TextRecipe:
-    counts = {"num_query_components": 2, "num_item_components": 3} if pooling == "multi" else {}
+    counts = {"num_query_components": 2, "num_item_components": 3} if pooling in POOLINGS else {}
     encoder = {"base": str(base), "pooling": pooling, "max_query_length": 12, "max_passage_length": 12, **counts}
     return TextRecipe(encoder=encoder, **sections)  # type: ignore[arg-type]
 
 
+@pytest.mark.parametrize("pooling", POOLINGS)
 @pytest.mark.parametrize("similarity", [None, {"kind": "mixture_of_logits"}])
 @torch.no_grad()
-def test_it_starts_as_the_cosine_of_the_frozen_mean(base: Path, similarity: dict[str, str] | None) -> None:
+def test_it_starts_as_the_cosine_of_the_frozen_mean(
+    base: Path, similarity: dict[str, str] | None, pooling: str
+) -> None:
     mean = TextRetriever(make_recipe(base, pooling="mean")).model.encoder
     queries, passages = mean.encode(QUESTIONS, Side.QUERY), mean.encode(PASSAGES, Side.PASSAGE)  # (B, 1, D), (N, 1, D)
     sections = {} if similarity is None else {"similarity": similarity}
-    model = TextRetriever(make_recipe(base, **sections)).model
+    model = TextRetriever(make_recipe(base, pooling=pooling, **sections)).model
     assert isinstance(model.similarity, LateInteraction if similarity is None else MixtureOfLogits)
     scores = model.similarity.score(model.query_parts(QUESTIONS), model.item_parts(PASSAGES))
     expected = F.cosine_similarity(queries, passages[:, 0][None], dim=-1) / 0.05
@@ -50,12 +55,14 @@ def test_several_components_are_pooled_so_unless_the_recipe_says_otherwise(base:
     assert TextRecipe(encoder={"base": str(base)}).similarity.kind == "mixture_of_logits"
 
 
-def test_it_is_trained_saved_indexed_and_searched(base: Path, tmp_path: Path) -> None:
+@pytest.mark.parametrize(("pooling", "projects"), [("multi", False), ("multi", True), ("merged", False)])
+def test_it_is_trained_saved_indexed_and_searched(base: Path, tmp_path: Path, pooling: str, projects: bool) -> None:
     training = TextTrainingConfig(
         epochs=2, batch_size=10, learning_rate=0.01, new_learning_rate=0.05, decorrelation_weight=0.1
     )
     similarity = {"kind": "late_interaction", "component_dropout": 0.2, "sharpness": 2.0}
-    recipe = make_recipe(base, training=training, similarity=similarity)
+    similarity |= {"projects_components": True} if projects else {}
+    recipe = make_recipe(base, pooling=pooling, training=training, similarity=similarity)
     retriever = TextRetriever.fit(make_data(), recipe, save_to=tmp_path / "model", show_progress=False)
     components = retriever.model.item_parts(PASSAGES).components.detach()  # (N, 3, D)
     assert float((components[:, 0] * components[:, 1]).sum(dim=-1).mean()) < 0.999  # no longer all the mean
@@ -70,12 +77,48 @@ def test_it_is_trained_saved_indexed_and_searched(base: Path, tmp_path: Path) ->
     torch.testing.assert_close(result.scores, expected.detach().topk(3).values, rtol=0.01, atol=0.05)
 
 
-def test_it_can_follow_a_tuned_cosine(base: Path) -> None:
+@pytest.mark.parametrize(
+    ("pooling", "similarity"), [("merged", {}), ("multi", {"projects_components": True})], ids=["merged", "projections"]
+)
+def test_the_loss_falls_and_resuming_equals_an_uninterrupted_run(
+    base: Path, tmp_path: Path, pooling: str, similarity: dict[str, bool]
+) -> None:
+    def fit(folder: Path, epochs: int) -> TextRetriever:
+        training = TextTrainingConfig(
+            epochs=epochs, batch_size=10, learning_rate=0.01, new_learning_rate=0.02, schedule="constant"
+        )
+        chosen = {"kind": "late_interaction", **similarity}
+        recipe = make_recipe(base, pooling=pooling, training=training, similarity=chosen)
+        return TextRetriever.fit(make_data(), recipe, folder=folder, show_progress=False)
+
+    whole = fit(tmp_path / "whole", 4)
+    losses = [epoch.loss for epoch in whole.report.epochs if epoch.loss is not None]
+    assert losses[-1] < 0.8 * losses[0]
+    fit(tmp_path / "run", 2)
+    resumed = fit(tmp_path / "run", 4).model.state_dict()
+    for name, weight in whole.model.state_dict().items():
+        assert torch.equal(resumed[name], weight), name
+
+
+def test_merged_components_of_a_passage_do_not_depend_on_its_batch(base: Path) -> None:
+    encoder = TextRetriever(make_recipe(base, pooling="merged")).model.encoder
+    pooling = encoder.poolings["passage"]
+    assert isinstance(pooling, MergedPooling)
+    torch.nn.init.eye_(pooling.change.weight)  # components are the clusters themselves
+    texts = [*PASSAGES, "it", " ".join(PASSAGES)]
+    together = encoder.encode(texts, Side.PASSAGE, show_progress=False)
+    alone = encoder.encode(texts, Side.PASSAGE, tokens_per_batch=1, show_progress=False)
+    torch.testing.assert_close(together, alone, rtol=1e-4, atol=1e-5)
+    assert float((together[:, 0] - together[:, 1]).abs().max()) > 0.1
+
+
+@pytest.mark.parametrize("pooling", POOLINGS)
+def test_it_can_follow_a_tuned_cosine(base: Path, pooling: str) -> None:
     training = TextTrainingConfig(epochs=1, batch_size=10, learning_rate=0.01)
     cosine = TextRetriever.fit(
         make_data(), make_recipe(base, pooling="mean", similarity={"kind": "cosine"}, training=training)
     )
-    start = make_recipe(base, training=TextTrainingConfig(epochs=0))
+    start = make_recipe(base, pooling=pooling, training=TextTrainingConfig(epochs=0))
     multi = TextRetriever.fit(make_data(), start, start=cosine, show_progress=False)
     with torch.no_grad():
         scores, expected = (

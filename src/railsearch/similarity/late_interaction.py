@@ -22,6 +22,7 @@ from railsearch.similarity.parts import (
     by_pair,
     own_products,
 )
+from railsearch.similarity.projection import ComponentProjections
 from railsearch.similarity.temperature import Temperature
 
 
@@ -39,7 +40,8 @@ class LateInteraction(nn.Module):
     the temperature.
 
     Queries and items are ready components, (Pq, d) and (Px, d), which are scaled to length 1. A component of zeros is
-    absent: it gets no weight, so texts may have fewer components than others.
+    absent: it gets no weight, so texts may have fewer components than others. With `projects_components`, component p
+    of a side is first multiplied by I + A_p, a matrix of its own that starts as the identity.
 
     Args:
         num_query_components: Pq.
@@ -49,6 +51,8 @@ class LateInteraction(nn.Module):
         learns_temperature: let training change the temperature, which starts as given.
         sharpness: initial beta_i; 0 starts as the mean over item components.
         component_dropout: share of the components of queries and of items that are absent while training.
+        projects_components: give each component of queries and of items a projection of its own, d * d weights each,
+            so that components can become different. An index stores the projected components, so an item is not larger.
         epsilon: components shorter than this are not scaled up to length 1.
 
     >>> late = LateInteraction(num_query_components=2, num_item_components=4, component_dim=16).eval()
@@ -73,6 +77,7 @@ class LateInteraction(nn.Module):
         learns_temperature: bool = False,
         sharpness: float = 1.0,
         component_dropout: float = 0.0,
+        projects_components: bool = False,
         epsilon: float = 1e-6,
     ) -> None:
         super().__init__()
@@ -87,6 +92,7 @@ class LateInteraction(nn.Module):
         self.own_temperature = Temperature(temperature, is_learned=learns_temperature)
         self.sharpness = check_not_negative(sharpness, name="sharpness")
         self.component_dropout = check_share(component_dropout, name="component_dropout")
+        self.projects_components = projects_components
         self.epsilon = check_positive(epsilon, name="epsilon")
         self.query_shape = (self.num_query_components, self.component_dim)
         self.item_shape = (self.num_item_components, self.component_dim)
@@ -95,6 +101,10 @@ class LateInteraction(nn.Module):
         self.item_salience = nn.Parameter(torch.zeros(self.component_dim))
         self.item_bias = nn.Parameter(torch.zeros(self.num_item_components))
         self.sharpness_change = nn.Parameter(torch.zeros(self.num_query_components))
+        self.query_projections, self.item_projections = (
+            ComponentProjections(dim=self.component_dim, num_components=count) if projects_components else nn.Identity()
+            for count in (self.num_query_components, self.num_item_components)
+        )
 
     @property
     def config(self) -> dict[str, ConfigValue]:
@@ -107,6 +117,8 @@ class LateInteraction(nn.Module):
             "learns_temperature": self.own_temperature.is_learned,
             "sharpness": self.sharpness,
             "component_dropout": self.component_dropout,
+            # Fingerprints of models without projections stay as they were before there were any.
+            **({"projects_components": True} if self.projects_components else {}),
             "epsilon": self.epsilon,
         }
 
@@ -133,7 +145,7 @@ class LateInteraction(nn.Module):
         if user_ids is not None:
             raise InvalidInputError("user_ids was given but late interaction has no user table; omit them.")
         check_rows(queries, name="queries", shape=self.query_shape)
-        components = F.normalize(queries, dim=-1, eps=self.epsilon)  # (B, Pq, d)
+        components = F.normalize(self.query_projections(queries), dim=-1, eps=self.epsilon)  # (B, Pq, d)
         logits = self._hide(components, components @ self.query_salience + self.query_bias)  # (B, Pq)
         sharpness = (self.sharpness + self.sharpness_change).expand_as(logits)  # (B, Pq)
         if self.training:
@@ -143,7 +155,7 @@ class LateInteraction(nn.Module):
     def item_parts(self, items: Tensor) -> ItemParts:
         """Compute the item side; the gate (N, Px) has b. Done once for each item, when it is indexed."""
         check_rows(items, name="items", shape=self.item_shape)
-        components = F.normalize(items, dim=-1, eps=self.epsilon)  # (N, Px, d)
+        components = F.normalize(self.item_projections(items), dim=-1, eps=self.epsilon)  # (N, Px, d)
         logits = self._hide(components, components @ self.item_salience + self.item_bias)  # (N, Px)
         return ItemParts(components, logits, self._model())
 

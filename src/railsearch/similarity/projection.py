@@ -51,6 +51,21 @@ class Residual(nn.Module):
         return changed
 
 
+class ComponentProjections(nn.Module):
+    """x_i + A_i x_i for component i of ready ones. A starts at zero, and weight decay pulls it back to it.
+
+    There is no bias, so a component of zeros stays zero.
+    """
+
+    def __init__(self, *, dim: int, num_components: int) -> None:
+        super().__init__()
+        self.change = nn.Parameter(torch.zeros(num_components, dim, dim))  # (P, d, d)
+
+    def forward(self, components: Tensor) -> Tensor:
+        """Map components (B, P, d) to components of the same shape."""
+        return components + torch.einsum("bpd,ped->bpe", components, self.change)  # (B, P, d)
+
+
 def build_projection(
     projection: Projection, *, input_dim: int, hidden_dim: int, output_dim: int, dropout: float
 ) -> nn.Sequential:

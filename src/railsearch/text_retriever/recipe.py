@@ -8,7 +8,7 @@ from pydantic import Discriminator, Field, Tag, model_validator
 
 from railsearch.data import PassageLayout, QuestionPassages, add_generated, is_beir, read_passages, split_questions
 from railsearch.encoders import Pooling, TextEncoder, TextEncoderConfig
-from railsearch.encoders.text.settings import default_pooling
+from railsearch.encoders.text.settings import LATE_POOLINGS, default_pooling
 from railsearch.foundation.errors import InvalidInputError
 from railsearch.foundation.inputs import LARGEST_SEED
 from railsearch.foundation.settings import LARGEST_SIZE, Config
@@ -110,7 +110,7 @@ class TextRecipe(Config):
     @model_validator(mode="before")
     @classmethod
     def _choose_similarity(cls, given: object) -> object:
-        """Compare the many components of multi pooling by late interaction, unless the recipe says otherwise."""
+        """Compare the many components of multi or merged pooling by late interaction, unless the recipe states how."""
         if not isinstance(given, dict) or "similarity" in given:
             return given
         encoder = given.get("encoder")
@@ -118,7 +118,7 @@ class TextRecipe(Config):
             pooling = encoder["pooling"] if "pooling" in encoder else default_pooling(encoder)
         else:
             pooling = getattr(encoder, "pooling", None)
-        return {**given, "similarity": {"kind": LateInteraction.kind}} if pooling == Pooling.MULTI else given
+        return {**given, "similarity": {"kind": LateInteraction.kind}} if pooling in LATE_POOLINGS else given
 
     @property
     def derives_components(self) -> bool:
@@ -196,8 +196,8 @@ def continue_model(start: TextModel, recipe: TextRecipe) -> TextModel:
     similarity = build_text_similarity(recipe, dim=model.encoder.dim)
     if recipe.derives_components and isinstance(start.similarity, DotProduct):
         return TextModel(encoder=model.encoder, similarity=similarity).train(False)
-    poolings = (start.encoder.pooling, recipe.encoder.pooling)
-    if poolings == (Pooling.MEAN, Pooling.MULTI) and isinstance(start.similarity, DotProduct):
+    is_repooled = start.encoder.pooling is Pooling.MEAN and recipe.encoder.pooling in LATE_POOLINGS
+    if is_repooled and isinstance(start.similarity, DotProduct):
         return TextModel(encoder=start.encoder.repooled(recipe.encoder), similarity=similarity).train(False)
     if not is_continued(similarity, start.similarity):
         raise InvalidInputError(

@@ -43,6 +43,11 @@ def naive_score(late: LateInteraction, query: Tensor, item: Tensor) -> float:
         return [power / sum(powers) for power in powers]
 
     weights = {name: weight.double().tolist() for name, weight in late.state_dict().items()}
+    if late.projects_components:
+        query, item = (
+            torch.stack([row + change @ row for row, change in zip(rows, late.state_dict()[name], strict=True)])
+            for name, rows in (("query_projections.change", query), ("item_projections.change", item))
+        )
     f, g = unit(query), unit(item)
     outer = softmax(
         [dot(weights["query_salience"], each) + b for each, b in zip(f, weights["query_bias"], strict=True)]
@@ -60,14 +65,31 @@ def naive_score(late: LateInteraction, query: Tensor, item: Tensor) -> float:
 @pytest.mark.parametrize(("pq", "px"), [(1, 1), (1, 4), (4, 1), (3, 5)])
 def test_it_keeps_the_contract(pq: int, px: int) -> None:
     check_similarity_contract(make_late(pq, px))
+    check_similarity_contract(make_late(pq, px, projects_components=True))
 
 
-def test_scores_are_those_of_a_naive_loop() -> None:
-    late, queries, items = make_late(), draw(4, 3, 6), draw(7, 5, 6, seed=2)
+@pytest.mark.parametrize("projects", [False, True])
+def test_scores_are_those_of_a_naive_loop(projects: bool) -> None:
+    late, queries, items = make_late(projects_components=projects), draw(4, 3, 6), draw(7, 5, 6, seed=2)
     expected = torch.tensor([[naive_score(late, query, item) for item in items] for query in queries])
     torch.testing.assert_close(late(queries, items), expected, rtol=1e-4, atol=1e-4)
     found = late.compare(late.query_parts(queries), late.item_parts(items))
     torch.testing.assert_close(found.gate_weights.sum(dim=-1), torch.ones(4, 7))
+
+
+def test_projections_start_as_the_identity_learn_and_leave_absent_components_absent() -> None:
+    plain, late = make_late(noise=0.0), make_late(noise=0.0, projects_components=True)
+    queries, items = draw(4, 3, 6), draw(7, 5, 6, seed=2)
+    assert torch.equal(late(queries, items), plain(queries, items))
+    assert "projects_components" not in plain.config  # fingerprints of models without them stay as they were
+    late.train()(queries, items).square().sum().backward()
+    for projections in (late.query_projections, late.item_projections):
+        (change,) = projections.parameters()
+        assert change.grad is not None
+        assert bool((change.grad.abs().amax(dim=(1, 2)) > 0).all())  # of every component
+    moved = make_late(projects_components=True)
+    items[:, 3:] = 0
+    assert bool((moved.item_parts(items).components[:, 3:] == 0).all())
 
 
 def test_it_is_the_mean_without_sharpness_and_tends_to_maxsim() -> None:

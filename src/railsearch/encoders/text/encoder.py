@@ -29,8 +29,8 @@ from railsearch.encoders.text.folder import (
     tensors_of,
     write_text_folder,
 )
-from railsearch.encoders.text.multi_pooling import MultiPooling
-from railsearch.encoders.text.pooling import ParameterisedPooling, pool_mean, pool_tokens
+from railsearch.encoders.text.learned_pooling import build_poolings
+from railsearch.encoders.text.pooling import pool_mean, pool_tokens
 from railsearch.encoders.text.sentence_head import SentenceHead
 from railsearch.encoders.text.settings import Pooling, Side, TextEncoderConfig, TokenPlace
 from railsearch.encoders.text.starting import PROMPTS, read_start, saved_head, with_prompts
@@ -103,7 +103,7 @@ class TextEncoder(nn.Module):
             if settings.pooling is Pooling.TOKENS
             else None
         )
-        self.poolings = nn.ModuleDict(_build_poolings(settings, self.dim, place, generator))
+        self.poolings = build_poolings(settings, self.dim, place, generator)
         self.top_layers: dict[Side, TopLayers] = {}  # filled by `training_top`
         self.eval()
 
@@ -135,7 +135,7 @@ class TextEncoder(nn.Module):
     def repooled(self, settings: TextEncoderConfig) -> Self:
         """Return an encoder with a copy of the pretrained weights, as they are now, and the pooling of the settings.
 
-        The components of multi pooling then begin as the mean of a fine-tuned encoder.
+        The components of multi and merged pooling then begin as the mean of a fine-tuned encoder.
         """
         check_positions(settings, self.backbone)
         if settings.shares_backbone != (self.passage_backbone is None):
@@ -318,28 +318,6 @@ class TextEncoder(nn.Module):
             nn.functional.embedding(numbers.clamp(min=0), self.aggregation_embeddings),
             table(ids.masked_fill(is_ours, 0)),
         )
-
-
-def _build_poolings(
-    settings: TextEncoderConfig, dim: int, place: TokenPlace, generator: Generator
-) -> dict[str, nn.Module]:
-    """Build the learned pooling of each side, if there is one."""
-    if settings.pooling is Pooling.MULTI:
-        return {
-            side.value: MultiPooling(dim=dim, num_components=settings.num_components(side), generator=generator)
-            for side in Side
-        }
-    return {
-        side.value: ParameterisedPooling(
-            dim=dim,
-            num_components=settings.num_components(side),
-            max_length=settings.max_length(side),
-            place=place,
-            generator=generator,
-        )
-        for side in Side
-        if settings.pooling is Pooling.PARAMETERISED
-    }
 
 
 register_opener(FORMAT.name, TextEncoder.load)

@@ -32,12 +32,17 @@ class MultiPooling(nn.Module):
 
     def forward(self, outputs: Tensor, is_real: Tensor) -> Tensor:
         """Return components (B, P, D) of outputs (B, n, D)."""
-        mean = pool_mean(outputs, is_real)  # (B, 1, D)
-        pools = self.weights(outputs, is_real) @ outputs.masked_fill(~is_real[..., None], 0.0)  # (B, P, D)
-        moved: Tensor = mean + self.change(pools - mean)  # (B, P, D)
-        return moved
+        return move_from_mean(self.change, self.weights(outputs, is_real), outputs, is_real)  # (B, P, D)
 
     def weights(self, outputs: Tensor, is_real: Tensor) -> Tensor:
         """Return the weight of each position for each component (B, P, n); they sum to 1, and padding has 0."""
         logits = self.queries @ self.norm(outputs).mT  # (B, P, n)
         return torch.softmax(logits.masked_fill(~is_real[:, None], float("-inf")), dim=-1)
+
+
+def move_from_mean(change: nn.Module, weights: Tensor, outputs: Tensor, is_real: Tensor) -> Tensor:
+    """Return m + A (pool_p - m), (B, P, D), for the mean m of outputs (B, n, D) and pools with weights (B, P, n)."""
+    mean = pool_mean(outputs, is_real)  # (B, 1, D)
+    pools = weights @ outputs.masked_fill(~is_real[..., None], 0.0)  # (B, P, D)
+    moved: Tensor = mean + change(pools - mean)  # (B, P, D)
+    return moved

@@ -23,25 +23,27 @@ class Pooling(StrEnum):
 
     tokens: the output of each aggregation token is one component; parameterised: each component is a weighted sum over
     positions, with weights that a small network computes (the paper's A.2); multi: each component begins as the mean
-    and learns to see its own tokens by attention; mean: the mean over positions is the only component; own:
-    the only component is the embedding of a sentence-transformers folder, by its own pooling and layers, or else the
-    mean; windows: a passage of any length is cut into overlapping windows, and each is encoded as with own.
+    and learns to see its own tokens by attention; merged: the same for a query, and each component of a passage begins
+    as the mean and learns to be the mean of alike tokens; mean: the mean over positions is the only component; own: the
+    only component is the embedding of a sentence-transformers folder, by its own pooling and layers, or else the mean;
+    windows: a passage of any length is cut into overlapping windows, and each is encoded as with own.
     """
 
     TOKENS = "tokens"
     PARAMETERISED = "parameterised"
     MULTI = "multi"
+    MERGED = "merged"
     MEAN = "mean"
     OWN = "own"
     WINDOWS = "windows"
 
 
+LATE_POOLINGS = (Pooling.MULTI, Pooling.MERGED)
+"""Poolings with many components that begin as the mean, which late interaction compares by default."""
 WINDOW_COMPONENTS = 8
 """Components of a passage that is cut into windows, unless the settings say otherwise."""
-
-
 MULTI_COUNTS = {"num_query_components": 8, "num_item_components": 16}
-"""Components of multi pooling that are not stated."""
+"""Components of late poolings that are not stated."""
 
 
 def default_pooling(given: Mapping[str, object]) -> Pooling:
@@ -84,9 +86,10 @@ class TextEncoderConfig(Config):
         default=Pooling.OWN,
         description="tokens: one component for each aggregation token; parameterised: learned weights over positions; "
         "multi: late interaction, components that begin as the mean and attend to their own tokens, by default 8 of a "
-        "query and 16 of a passage; mean: one component; own: one component, as the base's sentence-transformers "
-        "folder makes it, or else the mean; windows: one component for each part of a passage of any length, by "
-        "default 8, and one for a query. By default own if both sides have one component, else multi",
+        "query and 16 of a passage; merged: the same, but those of a passage are clusters of alike tokens; mean: one "
+        "component; own: one component, as the base's sentence-transformers folder makes it, or else the mean; "
+        "windows: one component for each part of a passage of any length, by default 8, and one for a query. By "
+        "default own if both sides have one component, else multi",
     )
     token_place: TokenPlace | None = Field(
         default=None,
@@ -145,7 +148,7 @@ class TextEncoderConfig(Config):
     def _choose_pooling(cls, given: object) -> object:
         if not isinstance(given, dict):
             return given
-        if given.get("pooling") == Pooling.MULTI:
+        if given.get("pooling") in LATE_POOLINGS:
             return {**MULTI_COUNTS, **given}
         if given.get("pooling") == Pooling.WINDOWS:
             return {"num_item_components": WINDOW_COMPONENTS, **given}

@@ -57,9 +57,10 @@ def test_attention_queries_start_orthogonal_and_all_weights_learn() -> None:
     assert all(weight.grad is not None for weight in pooling.parameters())
 
 
+@pytest.mark.parametrize("pooling", ["multi", "merged"])
 @pytest.mark.parametrize(
     ("given", "counts"), [({}, (8, 16)), ({"num_item_components": 32}, (8, 32)), ({"num_query_components": 4}, (4, 16))]
 )
-def test_default_numbers_of_components(given: dict[str, int], counts: tuple[int, int]) -> None:
-    config = TextEncoderConfig(base="models/minilm", pooling="multi", **given)  # type: ignore[arg-type]
+def test_default_numbers_of_components(pooling: str, given: dict[str, int], counts: tuple[int, int]) -> None:
+    config = TextEncoderConfig(base="models/minilm", pooling=pooling, **given)  # type: ignore[arg-type]
     assert (config.num_query_components, config.num_item_components) == counts
