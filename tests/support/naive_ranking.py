@@ -34,8 +34,15 @@ def compare_alone(model: SequentialModel, query: Tensor, user: int, items: list[
 
 
 def naive_ranks(model: SequentialModel, interactions: Interactions, num_held_out: int) -> list[list[int]]:
-    """Return, for each user with enough events, the held-out item and then all candidates in the order of ranking."""
-    answers = []
+    """Return, for each user with enough events, the held-out item and then all candidates in the order of ranking.
+
+    Items with the same row of the table tie: torch may give them scores that differ in the last bit, so all of them take
+    the score of the first.
+    """
+    answers, table = [], model.encoder.item_table.weight
+    first = [
+        next(other for other in range(item + 1) if torch.equal(table[other], table[item])) for item in range(len(table))
+    ]
     for user in range(interactions.num_users):
         items, times = events_of(interactions, user)
         place = len(items) - num_held_out
@@ -45,7 +52,6 @@ def naive_ranks(model: SequentialModel, interactions: Interactions, num_held_out
         window = slice(max(0, place - model.encoder.max_length), place)
         query = encode_alone(model, items[window], times[window], times[place])
         scores = compare_alone(model, query, user, list(range(interactions.num_items)))[0]
-        scores = [round(score, 5) for score in scores.tolist()]  # equal items may differ in their last bit here
         candidates = [item for item in range(len(scores)) if item == target or item not in history]
-        answers.append([target, *sorted(candidates, key=lambda item: (-scores[item], item))])
+        answers.append([target, *sorted(candidates, key=lambda item: (-float(scores[first[item]]), item))])
     return answers

@@ -1,6 +1,10 @@
 """Steps that all figures share: tables of the results are read, and axes are made."""
 
+import hashlib
+import json
 import re
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -11,6 +15,26 @@ if TYPE_CHECKING:
 RESULTS = Path(__file__).parents[2] / "benchmarks" / "results"
 MIXTURE = "#2563eb"
 Rows = list[dict[str, str]]
+_reading: list[list[Rows]] = []
+
+
+@contextmanager
+def reading() -> Iterator[list[Rows]]:
+    """Yield a list to which every table that is read within the block is added."""
+    _reading.append([])
+    try:
+        yield _reading[-1]
+    finally:
+        _reading.pop()
+
+
+def name_of(tables: list[Rows]) -> str:
+    """Return a short name of the content of tables, which changes if one value of them does.
+
+    >>> name_of([[{"run": "hstu", "HR@10": ".31"}]]) == name_of([[{"run": "hstu", "HR@10": ".32"}]])
+    False
+    """
+    return hashlib.sha256(json.dumps(tables).encode()).hexdigest()[:16]
 
 
 def read_table(file: str, heading: str, *, first: str) -> Rows:
@@ -19,6 +43,13 @@ def read_table(file: str, heading: str, *, first: str) -> Rows:
     Raises:
         ValueError: There is no such heading, or no such table under it.
     """
+    found = _find_table(file, heading, first)
+    for tables in _reading:
+        tables.append(found)
+    return found
+
+
+def _find_table(file: str, heading: str, first: str) -> Rows:
     lines = (RESULTS / file).read_text().splitlines()
     starts = [row for row, line in enumerate(lines) if re.match(rf"#+ {re.escape(heading)}", line)]
     for start in starts:

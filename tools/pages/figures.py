@@ -3,11 +3,12 @@
 python -m tools.pages.figures        draws them again into docs/images
 """
 
+import re
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from tools.pages import mixture_figures
-from tools.pages.drawing import MIXTURE, axes_of, number, read_table
+from tools.pages.drawing import MIXTURE, axes_of, name_of, number, read_table, reading
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -89,14 +90,22 @@ FIGURES = {
 
 
 def write_figures(target: Path) -> list[Path]:
-    """Draw all figures into a folder; return their files."""
+    """Draw all figures into a folder; return their files. Each one holds the name of the tables it was drawn from."""
     import matplotlib as mpl  # noqa: PLC0415
 
     target.mkdir(parents=True, exist_ok=True)
     with mpl.rc_context({"svg.hashsalt": "railsearch"}):
         for name, draw in FIGURES.items():
-            draw().savefig(target / name, metadata={"Date": None})
+            with reading() as tables:
+                figure = draw()
+            figure.savefig(target / name, metadata={"Date": None, "Description": f"tables {name_of(tables)}"})
     return [target / name for name in FIGURES]
+
+
+def tables_of(image: Path) -> str | None:
+    """Return the name of the tables that a figure was drawn from."""
+    found = re.search(r"tables ([0-9a-f]{16})", image.read_text())
+    return found[1] if found else None
 
 
 if __name__ == "__main__":

@@ -149,7 +149,7 @@ def test_peak_memory_is_seen() -> None:
 
     result, peak = machine.measure_peak(work)
     assert result == 2**24
-    assert peak is None or 60 * 2**20 < peak < 128 * 2**20
+    assert peak is None or 48 * 2**20 < peak < 128 * 2**20  # pages may be taken back meanwhile
 
 
 def test_peak_memory_is_unknown_elsewhere(monkeypatch: pytest.MonkeyPatch) -> None:
