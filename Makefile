@@ -4,6 +4,7 @@
 # make faults    the fault suites in full: kills, power loss, I/O errors, damage, hostile folders, full disks
 # make check     lint, types, structure
 # make sanitize  the native kernels' tests under the sanitizers of addresses, undefined behavior and threads
+# make sdist     the source distribution, in dist/
 # make wheel     sdist and wheel, installed into an empty environment without a compiler, and tested there
 # make release   the changelog section of this version, then what `make wheel` does
 # make test-lowest  the default suite with the oldest versions of all dependencies
@@ -19,10 +20,11 @@ BIN := $(VENV)/bin
 READY := $(VENV)/.installed
 
 SANITIZED := build/sanitize
+PACKAGING := build/packaging
 TRIED := build/wheel
 LOWEST := build/lowest
 
-.PHONY: docs examples examples-short browser services integrations wheel release sanitize demo test test-all test-more test-lowest faults check format minilm clean
+.PHONY: docs examples examples-short browser services integrations sdist wheel release sanitize demo test test-all test-more test-lowest faults check format minilm clean
 .DEFAULT_GOAL := test
 
 # An incomplete environment never counts as ready: the stamp is written last.
@@ -73,21 +75,26 @@ test-lowest:
 	rm -rf $(LOWEST)
 	$(PYTHON) -m venv $(LOWEST)
 	$(LOWEST)/bin/pip install --quiet --disable-pip-version-check --constraint constraints-lowest.txt --editable '.[dev]'
-	$(LOWEST)/bin/pytest -n 2 --dist worksteal -o filterwarnings=default
+	$(LOWEST)/bin/pytest -n 2 --dist worksteal --ignore tests/faults -o filterwarnings=default
 
 # The changelog is written first: it is in the sdist. What is built here is tested; what is published, the workflow builds.
-release: $(READY)
-	$(BIN)/python -m tools.release
+release:
+	$(PYTHON) -m tools.release
 	$(MAKE) wheel
 
+sdist:
+	rm -rf dist $(PACKAGING)
+	$(PYTHON) -m venv $(PACKAGING)
+	$(PACKAGING)/bin/pip install --quiet --disable-pip-version-check --constraint constraints.txt build twine
+	PIP_CONSTRAINT=$(abspath constraints.txt) $(PACKAGING)/bin/python -m build --sdist --outdir dist
+	$(PACKAGING)/bin/twine check --strict dist/*.tar.gz
+
 # The wheel is built from the sdist. PATH holds no compiler from the install on: what works is what was in the wheel.
-wheel: $(READY)
-	@$(BIN)/pip install --quiet --disable-pip-version-check --constraint constraints.txt build twine
-	rm -rf dist $(TRIED)
-	PIP_CONSTRAINT=$(abspath constraints.txt) $(BIN)/python -m build --sdist --outdir dist
-	$(BIN)/pip wheel --quiet --disable-pip-version-check --constraint constraints.txt --no-deps --wheel-dir dist \
+wheel: sdist
+	rm -rf $(TRIED)
+	$(PACKAGING)/bin/pip wheel --quiet --disable-pip-version-check --constraint constraints.txt --no-deps --wheel-dir dist \
 	    --config-settings cmake.define.RAILSEARCH_NATIVE=ON dist/*.tar.gz
-	$(BIN)/twine check --strict dist/*
+	$(PACKAGING)/bin/twine check --strict dist/*.whl
 	$(PYTHON) -m venv $(TRIED)
 	PATH=$(abspath $(TRIED))/bin $(TRIED)/bin/pip install --quiet --disable-pip-version-check \
 	    --constraint constraints.txt "$$(echo dist/*.whl)[faiss,text]" pytest pytest-randomly hypothesis

@@ -2,6 +2,7 @@
 
 import os
 import shutil
+import warnings
 from pathlib import Path
 
 import pytest
@@ -283,7 +284,8 @@ def test_error_while_writing_leaves_nothing_behind(folder: Path) -> None:
 
 
 def _in_child(action: object) -> None:
-    child = os.fork()
+    with warnings.catch_warnings(action="ignore", category=DeprecationWarning):  # Python 3.12: a fork beside threads
+        child = os.fork()
     if child == 0:
         action()  # ends the child
         os._exit(0)
