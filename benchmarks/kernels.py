@@ -21,13 +21,15 @@ from railsearch import MixtureOfLogits
 from railsearch.benchmark.machine import describe_machine
 from railsearch.kernels import TorchKernel, native, target_ranks, torch_scan
 from railsearch.kernels.native import NativeKernel
-from railsearch.similarity import ItemParts, QueryParts
+from railsearch.similarity import ItemParts, LateInteraction, QueryParts
 
 SHAPES = {  # items, query components, item components, dim, hidden size of the gate
     "ML-20M": (24_186, 8, 4, 128, 128),
     "Books (1/8)": (84_256, 8, 8, 32, 128),
     "NQ320K (1/4)": (27_435, 4, 4, 768, 128),
 }
+LATE_SHAPES = [(4, 8, 384), (8, 32, 128)]  # query components, item components, dim
+LATE_ITEMS = 30_000
 PEAK_SIZE = 1024
 
 
@@ -41,6 +43,9 @@ def main() -> None:
     if arguments.only in ("all", "brute"):
         for name in SHAPES:
             brute_force(name, arguments)
+    if arguments.only in ("all", "late"):
+        for shape in LATE_SHAPES:
+            late_interaction(*shape, arguments)
     if arguments.only in ("all", "candidates"):
         candidates(arguments)
     if arguments.only in ("all", "scan"):
@@ -65,6 +70,26 @@ def brute_force(name: str, arguments: argparse.Namespace) -> None:
         arguments.repeats,
         operations,
     )
+
+
+def late_interaction(num_query: int, num_item: int, dim: int, arguments: argparse.Namespace) -> None:
+    """Fused top k of all items under late interaction, for a batch and for a single query."""
+    late = LateInteraction(num_query_components=num_query, num_item_components=num_item, component_dim=dim).eval()
+    num_items = int(LATE_ITEMS * arguments.share)
+    with torch.no_grad():
+        queries = late.query_parts(torch.randn(32, num_query, dim))
+        items = late.item_parts(torch.randn(num_items, num_item, dim))
+    for count in (32, 1):
+        own = queries[:count]
+        report(
+            f"late interaction, {num_query} x {num_item} x {dim}: {num_items:,} items, batch {count}, k 100",
+            {
+                "torch": lambda own=own: TorchKernel(late).top_k(own, items, 100),
+                "native": lambda own=own: NativeKernel(late).top_k(own, items, 100),
+            },
+            arguments.repeats,
+            2 * count * num_items * num_query * num_item * dim,
+        )
 
 
 def candidates(arguments: argparse.Namespace) -> None:
@@ -190,7 +215,7 @@ def read_arguments() -> argparse.Namespace:
     parser.add_argument("--share", type=float, default=1.0, help="share of the items")
     parser.add_argument("--threads", type=int, help="by default as many as torch uses; 1 measures CPU time")
     parser.add_argument("--repeats", type=int, default=5)
-    parser.add_argument("--only", choices=["all", "brute", "candidates", "scan", "ranks"], default="all")
+    parser.add_argument("--only", choices=["all", "brute", "late", "candidates", "scan", "ranks"], default="all")
     return parser.parse_args()
 
 

@@ -12,6 +12,8 @@ class Form:
         has_item_gate: bool,
         has_silu: bool,
         is_mixture: bool,
+        is_late_interaction: bool,
+        absent_gate: float,
         temperature: float,
         hidden_weight: int,
         hidden_bias: int,

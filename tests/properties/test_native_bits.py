@@ -11,8 +11,9 @@ from railsearch.kernels import RowFilter, TorchKernel, select_best
 from railsearch.kernels.native import NativeKernel, scan
 from railsearch.similarity import ItemParts
 from tests.support.native import (
-    GATES,
+    FORMS,
     ISAS,
+    LATE,
     PRECISIONS,
     Pieces,
     bits,
@@ -20,6 +21,7 @@ from tests.support.native import (
     fp64_scores,
     make_mixture,
     make_parts,
+    make_similarity,
     needs_native,
 )
 
@@ -32,7 +34,7 @@ SHAPES = st.fixed_dictionaries(
         "num_item_components": st.integers(1, 5),
         "dim": st.integers(1, 40),
         "gate_dim": st.integers(1, 20),
-        "gate_inputs": st.sampled_from(GATES),
+        "gate_inputs": st.sampled_from(FORMS),
         "activation": st.sampled_from(["silu", "identity"]),
         "seed": SEEDS,
     }
@@ -44,7 +46,7 @@ SHAPES = st.fixed_dictionaries(
 def test_scores_are_those_of_fp64_and_of_torch(
     shape: dict[str, int], num_queries: int, num_items: int, dtype: torch.dtype
 ) -> None:
-    mixture = make_mixture(**shape)
+    mixture = make_similarity(**shape)
     queries, items = make_parts(mixture, num_queries, num_items, dtype=dtype, seed=shape["seed"])
     scores = NativeKernel(mixture).score(queries, items, 0, num_items)
     assert scores.shape == (num_queries, num_items)
@@ -67,7 +69,7 @@ def test_scores_are_those_of_fp64_and_of_torch(
 def test_bits_never_depend_on_neighbours(
     shape: dict[str, int], num_queries: int, num_items: int, dtype: torch.dtype, isa: str, data: st.DataObject
 ) -> None:
-    mixture = make_mixture(**shape)
+    mixture = make_similarity(**shape)
     queries, items = make_parts(mixture, num_queries, num_items, dtype=dtype, seed=shape["seed"])
     kernel = NativeKernel(mixture)
     with forced("portable"):
@@ -92,9 +94,16 @@ def test_bits_never_depend_on_neighbours(
 
 
 @settings(deadline=None)
-@given(seed=SEEDS, num_copies=st.integers(2, 80), isa=st.sampled_from(ISAS))
-def test_copies_of_an_item_score_the_same_and_stand_in_the_order_of_rows(seed: int, num_copies: int, isa: str) -> None:
-    mixture = make_mixture(3, 2, 7, 5, ["query", "item", "pair"], seed=seed)
+@given(
+    seed=SEEDS,
+    num_copies=st.integers(2, 80),
+    isa=st.sampled_from(ISAS),
+    gate_inputs=st.sampled_from([["query", "item", "pair"], LATE]),
+)
+def test_copies_of_an_item_score_the_same_and_stand_in_the_order_of_rows(
+    seed: int, num_copies: int, isa: str, gate_inputs: list[str]
+) -> None:
+    mixture = make_similarity(3, 2, 7, 5, gate_inputs, seed=seed)
     queries, items = make_parts(mixture, 4, 1, seed=seed)
     copies = ItemParts(items.components.repeat(num_copies, 1, 1), items.gate.repeat(num_copies, 1))
     with forced(isa):
@@ -107,7 +116,7 @@ def test_copies_of_an_item_score_the_same_and_stand_in_the_order_of_rows(seed: i
 @given(seed=SEEDS, num_items=st.integers(1, 60), k=st.integers(1, 60), num_hidden=st.integers(0, 60), data=st.data())
 def test_top_k_with_a_filter(seed: int, num_items: int, k: int, num_hidden: int, data: st.DataObject) -> None:
     generator = torch.Generator().manual_seed(seed)
-    mixture = make_mixture(2, 2, 5, 3, ["pair"], seed=seed)
+    mixture = make_similarity(2, 2, 5, 3, data.draw(st.sampled_from([["pair"], LATE])), seed=seed)
     queries, items = make_parts(mixture, 3, num_items, seed=seed)
     lists = [torch.randperm(num_items, generator=generator)[:num_hidden] for _ in range(3)]
     share = data.draw(st.sampled_from([0.0, 0.1, 0.9]))
@@ -166,9 +175,10 @@ def test_scan(
 
 
 @pytest.mark.parametrize("isa", ISAS)
-def test_threads_and_layouts_do_not_change_bits(isa: str) -> None:
+@pytest.mark.parametrize("gate_inputs", [["query", "item", "pair"], LATE], ids=["mixture", "late"])
+def test_threads_and_layouts_do_not_change_bits(isa: str, gate_inputs: list[str]) -> None:
     num_items = 700 if isa == "portable" else 5000
-    mixture = make_mixture(8, 4, 32, 16, ["query", "item", "pair"])
+    mixture = make_similarity(8, 4, 32, 16, gate_inputs)
     queries, items = make_parts(mixture, 70, num_items)
     kernel = NativeKernel(mixture)
     rows = torch.randint(num_items, (70, 50), generator=torch.Generator().manual_seed(0))

@@ -9,7 +9,7 @@ from torch import Tensor
 from railsearch import DotProduct
 from railsearch.kernels import NO_ROW, RowFilter, TorchKernel, select_best
 from railsearch.kernels.native import NativeKernel
-from tests.support.native import GATES, ISAS, PRECISIONS, bits, forced, make_mixture, make_parts, needs_native
+from tests.support.native import FORMS, ISAS, LATE, PRECISIONS, bits, forced, make_parts, make_similarity, needs_native
 
 pytestmark = needs_native
 
@@ -44,7 +44,7 @@ def threshold_of(bounds: Tensor, share: float) -> Tensor:
     seed=SEEDS,
     num_queries=st.integers(0, 12),
     num_items=st.integers(1, 130),
-    gate_inputs=st.sampled_from(GATES),
+    gate_inputs=st.sampled_from(FORMS),
     dtype=st.sampled_from(PRECISIONS),
     isa=st.sampled_from(ISAS),
     num_threads=st.sampled_from([1, 3]),
@@ -64,7 +64,7 @@ def test_top_k_above(
     share_above: float,
     k: int,
 ) -> None:
-    mixture = make_mixture(3, 2, 9, 5, gate_inputs, seed=seed)
+    mixture = make_similarity(3, 2, 9, 5, gate_inputs, seed=seed)
     queries, items = make_parts(mixture, num_queries, num_items, dtype=dtype, seed=seed)
     kernel, k = NativeKernel(mixture), min(k, num_items)
     row_filter = make_filter(seed, num_queries, num_items, share_hidden)
@@ -94,6 +94,7 @@ def test_top_k_above(
     share_hidden=st.sampled_from([0.0, 0.1, 0.9]),
     n=st.integers(1, 40),
     m=st.integers(1, 140),
+    gate_inputs=st.sampled_from([["pair"], LATE]),
 )
 def test_best_by_component(
     seed: int,
@@ -105,8 +106,9 @@ def test_best_by_component(
     share_hidden: float,
     n: int,
     m: int,
+    gate_inputs: list[str],
 ) -> None:
-    mixture = make_mixture(3, 2, 9, 5, ["pair"], seed=seed)
+    mixture = make_similarity(3, 2, 9, 5, gate_inputs, seed=seed)
     queries, items = make_parts(mixture, num_queries, num_items, dtype=dtype, seed=seed)
     row_filter = make_filter(seed, num_queries, num_items, share_hidden)
     kernel = NativeKernel(mixture)
@@ -124,9 +126,17 @@ def test_best_by_component(
 
 
 @settings(deadline=None)
-@given(seed=SEEDS, num_items=st.integers(1, 90), share_hidden=st.sampled_from([0.0, 0.5]), above=st.floats(0, 1))
-def test_torch_returns_the_same_rows_and_counts(seed: int, num_items: int, share_hidden: float, above: float) -> None:
-    mixture = make_mixture(3, 2, 9, 5, ["query", "pair"], seed=seed)
+@given(
+    seed=SEEDS,
+    num_items=st.integers(1, 90),
+    share_hidden=st.sampled_from([0.0, 0.5]),
+    above=st.floats(0, 1),
+    gate_inputs=st.sampled_from([["query", "pair"], LATE]),
+)
+def test_torch_returns_the_same_rows_and_counts(
+    seed: int, num_items: int, share_hidden: float, above: float, gate_inputs: list[str]
+) -> None:
+    mixture = make_similarity(3, 2, 9, 5, gate_inputs, seed=seed)
     queries, items = make_parts(mixture, 5, num_items, seed=seed)
     row_filter = make_filter(seed, 5, num_items, share_hidden)
     native, reference = NativeKernel(mixture), TorchKernel(mixture)
@@ -154,9 +164,10 @@ def test_torch_returns_the_same_rows_and_counts(seed: int, num_items: int, share
 
 
 @pytest.mark.parametrize("isa", ISAS)
-def test_threads_and_query_blocks_do_not_change_searches_above_thresholds(isa: str) -> None:
+@pytest.mark.parametrize("gate_inputs", [["query", "item", "pair"], LATE], ids=["mixture", "late"])
+def test_threads_and_query_blocks_do_not_change_searches_above_thresholds(isa: str, gate_inputs: list[str]) -> None:
     num_items = 400 if isa == "portable" else 3000
-    mixture = make_mixture(8, 4, 32, 16, ["query", "item", "pair"])
+    mixture = make_similarity(8, 4, 32, 16, gate_inputs)
     queries, items = make_parts(mixture, 70, num_items)
     kernel = NativeKernel(mixture)
     with forced(isa, num_threads=1):

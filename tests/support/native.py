@@ -1,4 +1,4 @@
-"""Mixtures of any shape, their scores in fp64, and ways to force instruction sets and threads."""
+"""Mixtures and late interactions of any shape, their scores in fp64, and ways to force instruction sets and threads."""
 
 import contextlib
 import copy
@@ -12,13 +12,17 @@ from torch import Tensor
 
 from railsearch import MixtureOfLogits
 from railsearch.kernels import native
-from railsearch.similarity import ItemParts, QueryParts
+from railsearch.similarity import ItemParts, LateInteraction, QueryParts
 
 needs_native = pytest.mark.skipif(not native.is_available(), reason="the native kernels are not compiled")
 ISAS = native.usable_isas() or ["portable"]
 PRECISIONS = [torch.float32, torch.float16, torch.bfloat16]
 GATES = [[], ["query"], ["item"], ["pair"], ["query", "item"], ["query", "pair"], ["item", "pair"]]
 GATES.append(["query", "item", "pair"])
+LATE = ["late interaction"]
+FORMS = [*GATES, LATE]
+"""Every way to mix component scores that the kernels know, as `make_similarity` takes it."""
+SHARPNESS = [0.0, 1.0, 30.0, 1e4]
 
 
 @dataclass(frozen=True)
@@ -67,18 +71,65 @@ def make_mixture(
     return mixture.eval()
 
 
+def make_late(
+    num_query_components: int, num_item_components: int, dim: int, *, sharpness: float | None = None, seed: int = 0
+) -> LateInteraction:
+    """Return a late interaction with weights far from zero, in eval mode; its sharpness depends on the seed."""
+    generator = torch.Generator().manual_seed(seed)
+    late = LateInteraction(
+        num_query_components=num_query_components,
+        num_item_components=num_item_components,
+        component_dim=dim,
+        sharpness=SHARPNESS[seed % len(SHARPNESS)] if sharpness is None else sharpness,
+    )
+    with torch.no_grad():
+        for parameter in late.parameters():
+            parameter.add_(torch.randn(parameter.shape, generator=generator))
+    return late.eval()
+
+
+def make_similarity(
+    num_query_components: int,
+    num_item_components: int,
+    dim: int,
+    gate_dim: int,
+    gate_inputs: Sequence[str],
+    *,
+    activation: str = "silu",
+    seed: int = 0,
+) -> MixtureOfLogits | LateInteraction:
+    """Return a late interaction if the gate inputs are LATE, and a mixture with these inputs otherwise."""
+    if gate_inputs == LATE:
+        return make_late(num_query_components, num_item_components, dim, seed=seed)
+    return make_mixture(
+        num_query_components, num_item_components, dim, gate_dim, gate_inputs, activation=activation, seed=seed
+    )
+
+
 @torch.no_grad()
 def make_parts(
-    mixture: MixtureOfLogits, num_queries: int, num_items: int, *, dtype: torch.dtype = torch.float32, seed: int = 0
+    similarity: MixtureOfLogits | LateInteraction,
+    num_queries: int,
+    num_items: int,
+    *,
+    dtype: torch.dtype = torch.float32,
+    seed: int = 0,
 ) -> tuple[QueryParts, ItemParts]:
-    """Return parts of random queries and items, the items in a given precision."""
+    """Return parts of random queries and items, the items in a given precision.
+
+    Of late interaction, a fifth of the components is absent.
+    """
     generator = torch.Generator().manual_seed(seed)
-    queries = mixture.query_parts(torch.randn(num_queries, 6, generator=generator))
-    return queries, mixture.item_parts(torch.randn(num_items, 6, generator=generator)).to(dtype)
+    queries = torch.randn(num_queries, *similarity.query_shape, generator=generator)
+    items = torch.randn(num_items, *similarity.item_shape, generator=generator)
+    if isinstance(similarity, LateInteraction):
+        for components in (queries, items):
+            components[torch.rand(components.shape[:2], generator=generator) < 0.2] = 0.0
+    return similarity.query_parts(queries), similarity.item_parts(items).to(dtype)
 
 
 @torch.no_grad()
-def fp64_scores(mixture: MixtureOfLogits, queries: QueryParts, items: ItemParts) -> Tensor:
+def fp64_scores(mixture: MixtureOfLogits | LateInteraction, queries: QueryParts, items: ItemParts) -> Tensor:
     """Return the scores (B, N) of the same parts, computed by the similarity itself in fp64."""
     own = QueryParts(queries.components.double(), None if queries.gate is None else queries.gate.double())
     return copy.deepcopy(mixture).double().score(own, items.to(torch.float64))

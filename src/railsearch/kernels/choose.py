@@ -15,7 +15,7 @@ from railsearch.kernels import native
 from railsearch.kernels.contract import Kernel, Scan
 from railsearch.kernels.torch_kernel import TorchKernel
 from railsearch.kernels.torch_scan import scan
-from railsearch.similarity import DotProduct, MixtureOfLogits, Similarity
+from railsearch.similarity import Similarity
 
 KERNEL_VARIABLE = "RAILSEARCH_KERNEL"
 
@@ -33,21 +33,21 @@ _wanted: ContextVar[KernelName | None] = ContextVar("railsearch_kernel", default
 def choose_kernel(similarity: Similarity, device: torch.device) -> Kernel:
     """Return the kernel for a similarity whose parts are on this device.
 
-    The native kernel runs MixtureOfLogits and DotProduct on a CPU, if it was compiled. The torch kernel runs every
-    similarity on every device. A user can choose with `use_kernel`, or for all with the environment variable
-    RAILSEARCH_KERNEL.
+    The native kernel runs MixtureOfLogits, LateInteraction and DotProduct on a CPU, if it was compiled. The torch
+    kernel runs every similarity on every device. A user can choose with `use_kernel`, or for all with the environment
+    variable RAILSEARCH_KERNEL.
 
     >>> from railsearch import DotProduct
     >>> with use_kernel(KernelName.TORCH):
     ...     choose_kernel(DotProduct(dim=2), torch.device("cpu")).is_bit_stable
     False
     """
-    if uses_native(device) and isinstance(similarity, MixtureOfLogits | DotProduct) and native.can_compute(similarity):
+    if uses_native(device) and native.can_compute(similarity):
         return native.NativeKernel(similarity)
     if _wanted.get() is KernelName.NATIVE:
         raise InvalidInputError(
             f"kernel is 'native' but the similarity is {type(similarity).__name__} on {device.type}; the native kernel "
-            "computes MixtureOfLogits and DotProduct in fp32 on a CPU, others need the kernel 'torch'."
+            "computes MixtureOfLogits, LateInteraction and DotProduct in fp32 on a CPU, others need the kernel 'torch'."
         )
     return TorchKernel(similarity, device)
 

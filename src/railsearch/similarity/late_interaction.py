@@ -146,18 +146,33 @@ class LateInteraction(nn.Module):
             raise InvalidInputError("user_ids was given but late interaction has no user table; omit them.")
         check_rows(queries, name="queries", shape=self.query_shape)
         components = F.normalize(self.query_projections(queries), dim=-1, eps=self.epsilon)  # (B, Pq, d)
-        logits = self._hide(components, components @ self.query_salience + self.query_bias)  # (B, Pq)
-        sharpness = (self.sharpness + self.sharpness_change).expand_as(logits)  # (B, Pq)
+        gate = self.query_gate(components, components @ self.query_salience)  # (B, 2 * Pq)
         if self.training:
             components = self.own_temperature.with_gradient(components)
-        return QueryParts(components, torch.cat([logits, sharpness], dim=1), self._model())
+        return QueryParts(components, gate, self._model())
 
     def item_parts(self, items: Tensor) -> ItemParts:
         """Compute the item side; the gate (N, Px) has b. Done once for each item, when it is indexed."""
         check_rows(items, name="items", shape=self.item_shape)
         components = F.normalize(self.item_projections(items), dim=-1, eps=self.epsilon)  # (N, Px, d)
-        logits = self._hide(components, components @ self.item_salience + self.item_bias)  # (N, Px)
-        return ItemParts(components, logits, self._model())
+        return ItemParts(components, self.item_gate(components, components @ self.item_salience), self._model())
+
+    def query_gate(self, components: Tensor, salience: Tensor) -> Tensor:
+        """Return the gate (B, 2 * Pq) of components (B, Pq, d) whose products with `query_salience` are (B, Pq)."""
+        logits = self._hide(components, salience + self.query_bias)  # (B, Pq)
+        sharpness = (self.sharpness + self.sharpness_change).expand_as(logits)  # (B, Pq)
+        return torch.cat([logits, sharpness], dim=1)
+
+    def item_gate(self, components: Tensor, salience: Tensor) -> Tensor:
+        """Return the gate (N, Px) of components (N, Px, d) whose products with `item_salience` are (N, Px)."""
+        return self._hide(components, salience + self.item_bias)
+
+    def check_gates(self, query_parts: QueryParts, item_parts: ItemParts) -> None:
+        """Check that the parts have gates of late interaction."""
+        if query_parts.gate is None or query_parts.gate.shape[1] != 2 * self.num_query_components:
+            raise InvalidInputError("the query parts have no gate of late interaction; compute them with query_parts.")
+        if item_parts.gate is None or item_parts.gate.shape[-1] != self.num_item_components:
+            raise InvalidInputError("the item parts have no gate of late interaction; compute them with item_parts.")
 
     def compare(self, query_parts: QueryParts, item_parts: ItemParts) -> Comparison:
         """Compare every query with every item."""
@@ -203,6 +218,7 @@ class LateInteraction(nn.Module):
 
     def _item_weights(self, products: Tensor, query_parts: QueryParts, item_parts: ItemParts) -> Tensor:
         """Return a (B, Pq, N, Px) for component scores of the same shape."""
+        self.check_gates(query_parts, item_parts)
         assert query_parts.gate is not None
         assert item_parts.gate is not None
         sharpness = query_parts.gate[:, self.num_query_components :, None, None]  # (B, Pq, 1, 1)
@@ -215,17 +231,15 @@ class LateInteraction(nn.Module):
 
     def _query_weights(self, query_parts: QueryParts) -> Tensor:
         """Return w (B, Pq)."""
-        if query_parts.gate is None or query_parts.gate.shape[1] != 2 * self.num_query_components:
-            raise InvalidInputError("the query parts have no gate of late interaction; compute them with query_parts.")
+        assert query_parts.gate is not None
         return F.softmax(query_parts.gate[:, : self.num_query_components], dim=-1)  # (B, Pq)
 
     def _mixed(self, products: Tensor, query_parts: QueryParts, item_parts: ItemParts) -> Tensor:
-        by_query_component = self._query_weights(query_parts)  # (B, Pq)
         matches = torch.linalg.vecdot(self._item_weights(products, query_parts, item_parts), products)  # (B, Pq, N)
-        return torch.bmm(by_query_component[:, None], matches)[:, 0]  # (B, N)
+        return torch.bmm(self._query_weights(query_parts)[:, None], matches)[:, 0]  # (B, N)
 
     def _compared(self, products: Tensor, query_parts: QueryParts, item_parts: ItemParts) -> Comparison:
-        by_query_component = self._query_weights(query_parts)[..., None, None]  # (B, Pq, 1, 1)
-        weights = by_query_component * self._item_weights(products, query_parts, item_parts)  # (B, Pq, N, Px)
+        by_item_component = self._item_weights(products, query_parts, item_parts)  # (B, Pq, N, Px)
+        weights = self._query_weights(query_parts)[..., None, None] * by_item_component  # (B, Pq, N, Px)
         component_scores, gate_weights = by_pair(products), by_pair(weights)  # (B, N, P) each
         return Comparison(torch.linalg.vecdot(gate_weights, component_scores), component_scores, gate_weights)

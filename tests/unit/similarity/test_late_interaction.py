@@ -183,6 +183,7 @@ def test_component_scores_of_all_items_are_never_in_memory_at_once(monkeypatch: 
     monkeypatch.setattr(late_interaction, "all_products", counted)
     late = make_late(16, 32)
     queries, items = draw(32, 16, 6), draw(500, 32, 6, seed=2)
+    monkeypatch.setenv("RAILSEARCH_KERNEL", "torch")  # the native kernel has no such matrices at all
     Index.build(late, items, show_progress=False).search(queries, 3, BruteForce())
     assert max(sizes) * 16 * 32 <= SCORING_VALUES < 32 * 500 * 16 * 32
 

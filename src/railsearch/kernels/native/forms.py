@@ -1,21 +1,26 @@
 """Similarities as the compiled kernels take them."""
 
+from typing import TypeAlias, TypeGuard
+
 import torch
 from torch import Tensor, nn
 
 from railsearch.kernels.native.library import library
-from railsearch.similarity import DotProduct, MixtureOfLogits, Similarity
-from railsearch.similarity.gate import Gate, GateActivation
+from railsearch.similarity import DotProduct, LateInteraction, MixtureOfLogits, Similarity
+from railsearch.similarity.gate import DROPPED, Gate, GateActivation
 
+Computed: TypeAlias = MixtureOfLogits | LateInteraction | DotProduct
+"""Similarities whose scores are computed here."""
 PLAIN_MODULES = {Gate, nn.Linear, nn.SiLU, nn.Sequential}
 
 
-def can_compute(similarity: Similarity) -> bool:
-    """Return whether the kernels know the formula of a similarity: MixtureOfLogits or DotProduct, with fp32 weights.
+def can_compute(similarity: Similarity) -> TypeGuard[Computed]:
+    """Return whether the kernels know the formula of a similarity.
 
-    A subclass may have changed the formula.
+    They know MixtureOfLogits with fp32 weights, LateInteraction and DotProduct, whose weights are all in the parts. A
+    subclass may have changed the formula.
     """
-    if type(similarity) is DotProduct:
+    if type(similarity) in {DotProduct, LateInteraction}:
         return True
     if type(similarity) is not MixtureOfLogits:
         return False
@@ -52,6 +57,7 @@ class FormCache:
 
 def _build(similarity: Similarity, weights: tuple[Tensor, ...] | None) -> "library.Form":
     gate = similarity.gate if isinstance(similarity, MixtureOfLogits) else None
+    is_late = isinstance(similarity, LateInteraction)
     own = [each.detach().contiguous() for each in weights or ()]
     addresses = [each.data_ptr() for each in own] or [0, 0, 0, 0]
     return library.Form(
@@ -59,10 +65,12 @@ def _build(similarity: Similarity, weights: tuple[Tensor, ...] | None) -> "libra
         num_item_components=similarity.num_item_components,
         dim=similarity.component_dim,
         hidden_dim=len(own[1]) if own else 0,
-        has_query_gate=gate is not None and gate.query is not None,
-        has_item_gate=gate is not None and gate.item is not None,
+        has_query_gate=is_late or (gate is not None and gate.query is not None),
+        has_item_gate=is_late or (gate is not None and gate.item is not None),
         has_silu=gate is not None and gate.activation is GateActivation.SILU,
-        is_mixture=gate is not None,
+        is_mixture=gate is not None or is_late,
+        is_late_interaction=is_late,
+        absent_gate=DROPPED / 2,
         temperature=similarity.temperature,
         hidden_weight=addresses[0],
         hidden_bias=addresses[1],

@@ -1,4 +1,4 @@
-"""The native kernel: Mixture of Logits and dot products in C++, with the same bits for a query-item pair everywhere."""
+"""The native kernel: mixtures of component scores in C++, with the same bits for a query-item pair everywhere."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field
@@ -15,13 +15,13 @@ from railsearch.kernels.native.addresses import (
     can_read_items,
     can_read_queries,
 )
-from railsearch.kernels.native.forms import FormCache
+from railsearch.kernels.native.forms import Computed, FormCache
 from railsearch.kernels.native.library import chosen_isa, library
 from railsearch.kernels.native.scan import scan
 from railsearch.kernels.row_filter import RowFilter
 from railsearch.kernels.stages import Stage, timed
 from railsearch.kernels.torch_kernel import TorchKernel
-from railsearch.similarity import DotProduct, ItemParts, MixtureOfLogits, QueryParts
+from railsearch.similarity import ItemParts, LateInteraction, MixtureOfLogits, QueryParts
 
 UNIT = 2.0**-24
 """The relative error of one fused multiply-add in fp32."""
@@ -39,10 +39,10 @@ class NativeKernel:
     Parts that are not fp32 queries and fp32, fp16 or bf16 items on a CPU are computed with torch.
 
     Args:
-        similarity: a MixtureOfLogits or a DotProduct, in eval mode.
+        similarity: a MixtureOfLogits, a LateInteraction or a DotProduct, in eval mode.
     """
 
-    similarity: MixtureOfLogits | DotProduct
+    similarity: Computed
     _forms: FormCache = field(default_factory=FormCache, init=False, repr=False)
 
     @property
@@ -244,13 +244,18 @@ class NativeKernel:
 
     def _check(self, query_parts: QueryParts, pieces: Sequence[ItemParts]) -> None:
         """Check all that the compiled code relies on."""
-        num_pairs = self.similarity.num_query_components * self.similarity.num_item_components
+        similarity = self.similarity
+        query_size = item_size = similarity.num_query_components * similarity.num_item_components
+        if isinstance(similarity, LateInteraction):
+            query_size, item_size = 2 * similarity.num_query_components, similarity.num_item_components
         for parts in pieces:
-            check_scoring(self.similarity, query_parts, parts)
-            if isinstance(self.similarity, MixtureOfLogits):
-                self.similarity.gate.check_sides(query_parts.gate, parts.gate)
-            assert parts.gate is None or parts.gate.shape == (len(parts), num_pairs)
-        assert query_parts.gate is None or query_parts.gate.shape == (len(query_parts), num_pairs)
+            check_scoring(similarity, query_parts, parts)
+            if isinstance(similarity, MixtureOfLogits):
+                similarity.gate.check_sides(query_parts.gate, parts.gate)
+            elif isinstance(similarity, LateInteraction):
+                similarity.check_gates(query_parts, parts)
+            assert parts.gate is None or parts.gate.shape == (len(parts), item_size)
+        assert query_parts.gate is None or query_parts.gate.shape == (len(query_parts), query_size)
 
     def _all_pairs(self, query_parts: QueryParts, item_parts: ItemParts, *, is_bound: bool) -> Tensor:
         self._check(query_parts, [item_parts])

@@ -10,20 +10,20 @@ from torch import Tensor, nn
 
 from railsearch.foundation.inputs import as_user_ids, check_rows
 from railsearch.kernels.native.library import chosen_isa, is_available, library
-from railsearch.similarity import DotProduct, ItemParts, MixtureOfLogits, QueryParts, Similarity
+from railsearch.similarity import DotProduct, ItemParts, LateInteraction, MixtureOfLogits, QueryParts, Similarity
 from railsearch.similarity.fingerprints import is_unnamed, remembered_fingerprint
 from railsearch.similarity.gate import Gate
 from railsearch.similarity.projection import GatedLinearUnit, Residual
 from railsearch.similarity.temperature import Temperature
 from railsearch.similarity.user_table import NO_USER, UserTable
 
-Projected: TypeAlias = MixtureOfLogits | DotProduct
+Projected: TypeAlias = MixtureOfLogits | LateInteraction | DotProduct
 """Similarities whose sides are computed here."""
 NONE, SILU, SWIGLU, GEGLU, RESIDUAL = range(5)
 """Activations, as layers.h numbers them."""
 PLAIN_MODULES = {
-    MixtureOfLogits, DotProduct, Gate, GatedLinearUnit, Residual, Temperature, UserTable,
-    nn.Dropout, nn.Embedding, nn.GELU, nn.Linear, nn.Sequential, nn.SiLU,
+    MixtureOfLogits, LateInteraction, DotProduct, Gate, GatedLinearUnit, Residual, Temperature, UserTable,
+    nn.Dropout, nn.Embedding, nn.GELU, nn.Identity, nn.Linear, nn.Sequential, nn.SiLU,
 }  # fmt: skip
 
 _known: "weakref.WeakKeyDictionary[Projected, _Sides]" = weakref.WeakKeyDictionary()
@@ -32,11 +32,12 @@ _known: "weakref.WeakKeyDictionary[Projected, _Sides]" = weakref.WeakKeyDictiona
 def can_project(similarity: Similarity, *inputs: Tensor) -> TypeGuard[Projected]:
     """Return whether the sides of a similarity can be computed here: in eval mode, all in fp32 on a CPU.
 
-    A subclass, a hook or a parametrization may have changed the formula.
+    A subclass, a hook or a parametrization may have changed the formula. Late interaction whose components have
+    projections of their own is left to torch.
     """
     if not is_available() or not all(map(_is_plain, inputs)):
         return False
-    if not isinstance(similarity, MixtureOfLogits | DotProduct) or similarity in _known:
+    if not isinstance(similarity, Projected) or similarity in _known:
         return similarity in _known
     return not any(
         module.training
@@ -60,6 +61,9 @@ def query_parts(similarity: Projected, queries: Tensor, user_ids: Tensor | None)
     elif user_ids is not None:
         return similarity.query_parts(queries, user_ids=user_ids)  # raises its own error
     components, gate = _sides_of(similarity).query.apply(similarity, queries, users)
+    if isinstance(similarity, LateInteraction):
+        assert gate is not None
+        gate = similarity.query_gate(components, gate)  # (B, 2 * Pq)
     return QueryParts(components, gate, _model(similarity))
 
 
@@ -67,6 +71,9 @@ def item_parts(similarity: Projected, items: Tensor) -> ItemParts:
     """Return what `similarity.item_parts` does, to rounding; an item has the same bits in every batch."""
     check_rows(items, name="items", shape=similarity.item_shape)
     components, gate = _sides_of(similarity).item.apply(similarity, items, None)
+    if isinstance(similarity, LateInteraction):
+        assert gate is not None
+        gate = similarity.item_gate(components, gate)  # (N, Px)
     return ItemParts(components, gate, _model(similarity))
 
 
@@ -80,9 +87,13 @@ class _Layer:
     @classmethod
     def of(cls, linear: nn.Module, activation: int = NONE) -> "_Layer":
         assert isinstance(linear, nn.Linear)
-        weight = linear.weight.detach().contiguous()  # (output, input)
-        bias: Tensor | None = linear.bias  # (output,)
-        own_bias = None if bias is None else bias.detach().contiguous()
+        return cls.of_weights(linear.weight, linear.bias, activation)
+
+    @classmethod
+    def of_weights(cls, weight: Tensor, bias: Tensor | None = None, activation: int = NONE) -> "_Layer":
+        """Copy a weight (output, input) and a bias (output,)."""
+        weight = weight.detach().contiguous()  # (output, input)
+        own_bias = None if bias is None else bias.detach().contiguous()  # (output,)
         address = 0 if own_bias is None else own_bias.data_ptr()
         packed = library.Layer(chosen_isa(), activation, weight.data_ptr(), address, *weight.shape)
         return cls(packed, len(weight) // 2 if activation in {SWIGLU, GEGLU} else len(weight))
@@ -96,12 +107,16 @@ class _Layer:
 
 @dataclass(frozen=True, slots=True)
 class _Side:
-    """The networks of one side; a side without layers takes components that are ready."""
+    """The networks of one side; a side without layers takes components that are ready.
+
+    The gate is computed from the inputs, or with `gates_each` one value from each component.
+    """
 
     layers: Sequence[_Layer]
     gate: Sequence[_Layer]
     num_components: int
     normalizes: bool
+    gates_each: bool = False
 
     def apply(self, similarity: Projected, inputs: Tensor, last: Tensor | None) -> tuple[Tensor, Tensor | None]:
         """Return components (B, components, d), the last of them as given, and the gate (B, P) or None."""
@@ -122,6 +137,10 @@ class _Side:
             )  # fmt: skip
         if not self.gate:
             return components, None
+        if self.gates_each:
+            values = torch.empty(count, self.num_components)  # (B, components)
+            _apply_all(self.gate, components.flatten(0, 1), values.view(-1, 1))
+            return components, values
         gate = torch.empty(count, self.gate[-1].num_results)  # (B, P)
         _apply_all(self.gate, inputs.flatten(1), gate)
         return components, gate
@@ -144,6 +163,12 @@ def _sides_of(similarity: Projected) -> _Sides:
     if isinstance(similarity, DotProduct):
         side = _Side((), (), 1, similarity.is_cosine)
         sides = _Sides(chosen_isa(), side, side)
+    elif isinstance(similarity, LateInteraction):
+        sides = _Sides(
+            chosen_isa(),
+            _salience(similarity.query_salience, similarity.num_query_components),
+            _salience(similarity.item_salience, similarity.num_item_components),
+        )
     else:
         sides = _Sides(
             chosen_isa(),
@@ -183,6 +208,11 @@ def _gate(network: nn.Sequential | None) -> tuple[_Layer, ...]:
         return ()
     hidden, _, output = network
     return _Layer.of(hidden, SILU), _Layer.of(output)
+
+
+def _salience(weight: Tensor, num_components: int) -> _Side:
+    """Return a side of ready components, each with its product with a weight (d,) as the gate."""
+    return _Side((), (_Layer.of_weights(weight[None]),), num_components, normalizes=True, gates_each=True)
 
 
 def _apply_all(layers: Sequence[_Layer], inputs: Tensor, results: Tensor) -> None:

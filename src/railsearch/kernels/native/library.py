@@ -12,7 +12,7 @@ except ImportError:
     library = None  # type: ignore[assignment]  # never used: see is_available
     _is_available = False
 else:
-    _is_available = library.INTERFACE == 3  # an extension of another railsearch is as good as none
+    _is_available = library.INTERFACE == 4  # an extension of another railsearch is as good as none
 
 __all__ = ["ISA_VARIABLE", "KNOWN_ISAS", "chosen_isa", "is_available", "library", "usable_isas", "why_missing"]
 

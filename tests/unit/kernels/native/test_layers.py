@@ -12,9 +12,9 @@ from railsearch import DotProduct, Index, MixtureOfLogits
 from railsearch.errors import InvalidInputError
 from railsearch.kernels import KernelName, compute_item_parts, compute_query_parts, use_kernel
 from railsearch.kernels.native import can_project
-from railsearch.similarity import Similarity
+from railsearch.similarity import LateInteraction, Similarity
 from railsearch.similarity.fingerprints import leave_unnamed
-from tests.support.native import ISAS, bits, forced, needs_native
+from tests.support.native import ISAS, bits, forced, make_late, needs_native
 
 pytestmark = needs_native
 
@@ -45,15 +45,23 @@ def make(**shape: object) -> MixtureOfLogits:
     return mixture
 
 
+SIMILARITIES = st.one_of(
+    SHAPES.map(lambda shape: make(**shape)),
+    st.builds(make_late, st.integers(1, 5), st.integers(1, 5), st.integers(1, 300), seed=st.integers(0, 2**31 - 1)),
+)
+
+
 def draw(similarity: Similarity, count: int, side: str) -> Tensor:
     shape = similarity.query_shape if side == "query" else similarity.item_shape
-    return torch.randn(count, *shape, generator=torch.Generator().manual_seed(1))
+    inputs = torch.randn(count, *shape, generator=torch.Generator().manual_seed(1))
+    if isinstance(similarity, LateInteraction):
+        inputs[::3, 0] = 0.0  # absent
+    return inputs
 
 
 @settings(deadline=None)
-@given(shape=SHAPES, count=st.integers(0, 40), isa=st.sampled_from(ISAS))
-def test_sides_are_those_of_fp64(shape: dict[str, object], count: int, isa: str) -> None:
-    mixture = make(**shape)
+@given(mixture=SIMILARITIES, count=st.integers(0, 40), isa=st.sampled_from(ISAS))
+def test_sides_are_those_of_fp64(mixture: MixtureOfLogits | LateInteraction, count: int, isa: str) -> None:
     exact = copy.deepcopy(mixture).double()
     queries, items = draw(mixture, count, "query"), draw(mixture, count, "item")
     users = torch.arange(count) - 1 if mixture.takes_user_ids else None
@@ -73,11 +81,16 @@ def test_sides_are_those_of_fp64(shape: dict[str, object], count: int, isa: str)
 
 
 @settings(deadline=None)
-@given(shape=SHAPES, count=st.integers(1, 150), isa=st.sampled_from(ISAS), threads=st.integers(1, 3), data=st.data())
+@given(
+    mixture=SIMILARITIES,
+    count=st.integers(1, 150),
+    isa=st.sampled_from(ISAS),
+    threads=st.integers(1, 3),
+    data=st.data(),
+)
 def test_bits_never_depend_on_the_batch(
-    shape: dict[str, object], count: int, isa: str, threads: int, data: st.DataObject
+    mixture: MixtureOfLogits | LateInteraction, count: int, isa: str, threads: int, data: st.DataObject
 ) -> None:
-    mixture = make(**shape)
     queries, items = draw(mixture, count, "query"), draw(mixture, count, "item")
     with forced("portable"):
         all_queries, all_items = compute_query_parts(mixture, queries), compute_item_parts(mixture, items)
@@ -101,11 +114,13 @@ def test_bits_never_depend_on_the_batch(
 @given(count=st.integers(2, 70), dim=st.integers(1, 50), seed=st.integers(0, 2**31 - 1))
 def test_a_batch_of_embeddings_is_answered_as_each_alone(count: int, dim: int, seed: int) -> None:
     generator = torch.Generator().manual_seed(seed)
-    queries, items = torch.randn(count, dim, generator=generator), torch.randn(60, dim, generator=generator)
     for similarity in (
         MixtureOfLogits(query_dim=dim, item_dim=dim, component_dim=8, gate_dim=8, seed=0).eval(),
         DotProduct(dim=dim, cosine=True),
+        make_late(3, 4, dim, seed=seed),
     ):
+        queries = torch.randn(count, *similarity.query_shape, generator=generator)
+        items = torch.randn(60, *similarity.item_shape, generator=generator)
         index = Index.build(similarity, torch.cat([items, items[:5]]))
         whole = index.search(queries, 20)
         for row in (0, count - 1):
@@ -156,6 +171,12 @@ def test_whatever_may_change_the_formula_is_left_to_torch() -> None:
         """A formula of its own."""
 
     assert not can_project(Own(query_dim=4, item_dim=4, component_dim=4).eval(), queries)
+
+    class OwnLate(LateInteraction):
+        """A formula of its own."""
+
+    assert not can_project(OwnLate().eval(), queries)
+    assert not can_project(LateInteraction(component_dropout=0.5), queries)  # in training
     with use_kernel(KernelName.TORCH):
         assert torch.equal(compute_query_parts(plain, queries).components, plain.query_parts(queries).components)
 
@@ -166,3 +187,14 @@ def test_user_ids_without_a_table_are_refused() -> None:
         compute_query_parts(mixture, draw(mixture, 2, "query"), torch.tensor([0, 1]))
     with pytest.raises(InvalidInputError, match="no user table"):
         compute_query_parts(DotProduct(dim=4), torch.ones(2, 4), torch.tensor([0, 1]))
+    with pytest.raises(InvalidInputError, match="no user table"):
+        compute_query_parts(make_late(1, 1, 4), torch.ones(2, 1, 4), torch.tensor([0, 1]))
+
+
+def test_projections_of_components_are_left_to_torch() -> None:
+    late = LateInteraction(num_query_components=2, num_item_components=3, component_dim=8, projects_components=True)
+    torch.nn.init.normal_(late.query_projections.change, generator=torch.Generator().manual_seed(0))  # type: ignore[arg-type]
+    late.eval()
+    queries = draw(late, 4, "query")
+    assert not can_project(late, queries)
+    assert torch.equal(compute_query_parts(late, queries).components, late.query_parts(queries).components)

@@ -171,12 +171,23 @@ inline Vector mixed(const Mixture& mixture, const float* query_gate, const float
     return defects;
 }
 
+}  // namespace
+}  // namespace railsearch
+
+#include "late_interaction.inl"
+
+namespace railsearch {
+namespace {
+
 inline bool is_zero(Vector defects) {
     return lanes_at_least(defects, fill(0.0f)) == (uint64_t{1} << LANES) - 1;
 }
 
 bool mix_products(const Mixture& mixture, const float* query_gate, const float* gate_panel, const float* products,
                   float* scratch, float* scores) {
+    if (mixture.is_late_interaction) {
+        return is_zero(late_interaction(mixture, query_gate, gate_panel, products, scratch, scores));
+    }
     float* logits = scratch + tile_floats(mixture.hidden_dim, 1) * WIDTH;
     if (mixture.hidden_dim) pair_logits(mixture, products, scratch, logits);
     return is_zero(mixed(mixture, query_gate, gate_panel, products, logits, scores, fill(0.0f)));
@@ -216,13 +227,13 @@ inline bool for_each_chunk(const Mixture& mixture, const QueryBlock& queries, Us
 
 bool mix(const Mixture& mixture, const QueryBlock& queries, const float* panel, const float* gate_panel,
          float* scratch, float* scores) {
-    const int64_t num_pairs = mixture.num_pairs;
+    const int64_t num_pairs = mixture.num_pairs, gate_size = query_gate_size(mixture);
     float* hidden = scratch + queries.queries_per_chunk * num_pairs * WIDTH;
     return for_each_chunk(mixture, queries, [&](int64_t first, int64_t count, const float* tiles) {
         component_scores(mixture, tiles, count, panel, scratch);
         bool is_finite = true;
         for (int64_t q = 0; q < count; ++q) {
-            const float* query_gate = queries.gate == nullptr ? nullptr : queries.gate + (first + q) * num_pairs;
+            const float* query_gate = queries.gate == nullptr ? nullptr : queries.gate + (first + q) * gate_size;
             if (!mix_products(mixture, query_gate, gate_panel, scratch + q * num_pairs * WIDTH, hidden,
                               scores + (first + q) * WIDTH)) {
                 is_finite = false;

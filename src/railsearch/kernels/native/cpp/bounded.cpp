@@ -71,7 +71,7 @@ int64_t chunk_size(const Context& context, const Form& form, int64_t num_queries
 // otherwise be computed mostly for lanes that nobody needs.
 struct Waiting {
     float* products;  // [num_pairs][width]
-    float* gate;      // [num_pairs][width]
+    float* gate;      // [item_gate_size][width]
     int count = 0;
     int64_t rows[MOST_ITEMS_PER_PANEL];
 };
@@ -91,19 +91,20 @@ public:
           slot_(slot),
           width_(context.operations.width),
           waiting_(static_cast<size_t>(packed.block.num_queries)) {
-        const int64_t size = form.mixture.num_pairs * width_;
-        memory_.reserve(2 * size * block_.num_queries + size + scratch_size(form.mixture, 0, operations_.width) + width_);
+        const int64_t size = form.mixture.num_pairs * width_, gate_size = item_gate_size(form.mixture) * width_;
+        memory_.reserve((size + gate_size) * block_.num_queries + gate_size +
+                        scratch_size(form.mixture, 0, operations_.width) + width_);
         float* next = memory_.data();
         for (Waiting& each : waiting_) {
             each.products = next;
             each.gate = next + size;
-            next += 2 * size;
+            next += size + gate_size;
         }
         gate_panel_ = next;
-        scratch_ = next + size;
+        scratch_ = next + gate_size;
         scores_ = scratch_ + scratch_size(form.mixture, 0, operations_.width);
         // Lanes that no item has used yet are computed too.
-        std::fill(memory_.data(), next + size, 0.0f);
+        std::fill(memory_.data(), next + gate_size, 0.0f);
     }
 
     // Score the lanes in `chosen` of one query.
@@ -121,7 +122,7 @@ public:
             const void* lines[MOST_ITEMS_PER_PANEL];
             const void* gates[MOST_ITEMS_PER_PANEL];
             items_.point(row, lanes, lines, gates);
-            operations_.pack(items_.number, gates, lanes, form_.mixture.num_pairs, gate_panel_);
+            operations_.pack(items_.number, gates, lanes, item_gate_size(form_.mixture), gate_panel_);
             gate_row_ = row;
         }
         if (2 * count >= width_) {  // copying them would cost more than the idle lanes
@@ -139,7 +140,11 @@ public:
             const int lane = __builtin_ctzll(chosen);
             for (int64_t p = 0; p < form_.mixture.num_pairs; ++p) {
                 own.products[p * width_ + own.count] = products[p * width_ + lane];
-                if (form_.mixture.has_item_gate) own.gate[p * width_ + own.count] = gate_panel_[p * width_ + lane];
+            }
+            if (form_.mixture.has_item_gate) {
+                for (int64_t p = 0; p < item_gate_size(form_.mixture); ++p) {
+                    own.gate[p * width_ + own.count] = gate_panel_[p * width_ + lane];
+                }
             }
             own.rows[own.count++] = row + lane;
             if (own.count == width_) score_waiting(query);
@@ -165,7 +170,7 @@ private:
     }
 
     void mix(int64_t query, const float* gate_panel, const float* products) {
-        const float* gate = block_.gate == nullptr ? nullptr : block_.gate + query * form_.mixture.num_pairs;
+        const float* gate = block_.gate == nullptr ? nullptr : block_.gate + query * query_gate_size(form_.mixture);
         if (!operations_.mix_products(form_.mixture, gate, gate_panel, products, scratch_, scores_)) is_finite_ = false;
     }
 

@@ -51,13 +51,13 @@ Context context_of(const std::string& isa, int num_threads) { return {chosen(isa
 NB_MODULE(_railsearch_native, m) {
     using namespace railsearch;
 
-    m.attr("INTERFACE") = 3;  // library.py asks for this number; raise both if a signature changes
+    m.attr("INTERFACE") = 4;  // library.py asks for this number; raise both if a signature changes
 
     nb::class_<Form>(m, "Form").def(
         "__init__",
         [](Form* self, int64_t num_query_components, int64_t num_item_components, int64_t dim, int64_t hidden_dim,
-           bool has_query_gate, bool has_item_gate, bool has_silu, bool is_mixture, float temperature, uintptr_t w1,
-           uintptr_t b1, uintptr_t w2, uintptr_t b2) {
+           bool has_query_gate, bool has_item_gate, bool has_silu, bool is_mixture, bool is_late_interaction,
+           float absent_gate, float temperature, uintptr_t w1, uintptr_t b1, uintptr_t w2, uintptr_t b2) {
             Mixture shape;
             shape.num_query_components = num_query_components;
             shape.num_item_components = num_item_components;
@@ -67,12 +67,14 @@ NB_MODULE(_railsearch_native, m) {
             shape.has_query_gate = has_query_gate;
             shape.has_item_gate = has_item_gate;
             shape.has_silu = has_silu;
+            shape.is_late_interaction = is_late_interaction;
+            shape.absent_gate = absent_gate;
             new (self) Form(shape, temperature, is_mixture, at<const float>(w1), at<const float>(b1),
                             at<const float>(w2), at<const float>(b2));
         },
         nb::kw_only(), "num_query_components"_a, "num_item_components"_a, "dim"_a, "hidden_dim"_a, "has_query_gate"_a,
-        "has_item_gate"_a, "has_silu"_a, "is_mixture"_a, "temperature"_a, "hidden_weight"_a, "hidden_bias"_a,
-        "output_weight"_a, "output_bias"_a);
+        "has_item_gate"_a, "has_silu"_a, "is_mixture"_a, "is_late_interaction"_a, "absent_gate"_a, "temperature"_a,
+        "hidden_weight"_a, "hidden_bias"_a, "output_weight"_a, "output_bias"_a);
 
     nb::class_<Items>(m, "Items")
         .def("__init__", [](Items* self, int number) {

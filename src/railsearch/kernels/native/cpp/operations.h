@@ -43,7 +43,8 @@ struct Int8Vectors {
     int64_t steps;             // 4 digits each
 };
 
-// The shape and weights of a Mixture of Logits. The weights of the gate's network are cut into tiles.
+// The shape and weights of a mixture of component scores: a Mixture of Logits, or late interaction, whose gate has no
+// weights here. The weights of the gate's network are cut into tiles.
 struct Mixture {
     int64_t num_query_components = 1;
     int64_t num_item_components = 1;
@@ -57,13 +58,25 @@ struct Mixture {
     const float* hidden_bias = nullptr;   // padded with zeros to full tiles
     const float* output_tiles = nullptr;  // (num_pairs, hidden_dim) in tiles
     const float* output_bias = nullptr;
+    bool is_late_interaction = false;  // with both gates, without a network on the pair
+    float absent_gate = 0.0f;          // of late interaction: a component whose gate is not above this is absent
 };
+
+// Values of the gate of one query: of late interaction, the logits of its components, then their sharpness.
+inline int64_t query_gate_size(const Mixture& mixture) {
+    return mixture.is_late_interaction ? 2 * mixture.num_query_components : mixture.num_pairs;
+}
+
+// Values of the gate of one item: of late interaction, the logits of its components.
+inline int64_t item_gate_size(const Mixture& mixture) {
+    return mixture.is_late_interaction ? mixture.num_item_components : mixture.num_pairs;
+}
 
 // Queries that are scored together. Their components are divided by the temperature and cut into tiles: the tiles of
 // `queries_per_chunk` queries follow each other, then a new chunk begins with a new tile.
 struct QueryBlock {
     const float* tiles = nullptr;
-    const float* gate = nullptr;  // (num_queries, num_pairs), or null
+    const float* gate = nullptr;  // (num_queries, query_gate_size), or null
     int64_t num_queries = 0;
     int64_t queries_per_chunk = 1;
 };

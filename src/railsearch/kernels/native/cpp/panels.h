@@ -40,7 +40,7 @@ struct PackedQueries {
             cut_into_tiles(rows, num_rows, m.dim, form.temperature, out);
         }
         block.tiles = tiles.data();
-        block.gate = queries.gate == nullptr ? nullptr : queries.gate + first * m.num_pairs;
+        block.gate = queries.gate == nullptr ? nullptr : queries.gate + first * query_gate_size(m);
         block.num_queries = count;
         block.queries_per_chunk = per_chunk;
     }
@@ -54,7 +54,7 @@ public:
         const Mixture& m = form.mixture;
         const int64_t width = operations_.width;
         panel_size_ = m.num_item_components * m.dim * width;
-        gate_size_ = m.has_item_gate ? m.num_pairs * width : 0;
+        gate_size_ = m.has_item_gate ? item_gate_size(m) * width : 0;
         scratch_size_ = scratch_size(m, queries.queries_per_chunk, operations_.width);
         const int64_t scores = queries.num_queries * width;
         panel_ = scratch_floats(panel_size_ + gate_size_ + scratch_size_ + scores);
@@ -96,7 +96,7 @@ private:
         operations_.pack(items_.number, components, count, m.num_item_components * m.dim, panel_);
         if (is_bound_) return operations_.bound(m, queries_, panel_, scratch, scores_);
         if (!form_.is_mixture) return operations_.bound(m, queries_, panel_, scratch, scores_);
-        if (m.has_item_gate) operations_.pack(items_.number, gates, count, m.num_pairs, gate_panel);
+        if (m.has_item_gate) operations_.pack(items_.number, gates, count, item_gate_size(m), gate_panel);
         return operations_.mix(m, queries_, panel_, gate_panel, scratch, scores_);
     }
 

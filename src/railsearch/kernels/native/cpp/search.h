@@ -68,7 +68,7 @@ struct Items {
 
 struct Queries {
     const float* components;  // (count, num_query_components, dim)
-    const float* gate;        // (count, num_pairs), or null
+    const float* gate;        // (count, query_gate_size), or null
     int64_t count;
 };
 

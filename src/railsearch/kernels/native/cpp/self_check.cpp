@@ -62,27 +62,32 @@ void append(std::vector<char>& to, const std::vector<T>& values) {
     to.insert(to.end(), from, from + values.size() * sizeof(T));
 }
 
+// How component scores are mixed: with which activation of the gate, or by late interaction.
+enum class Mixing { identity, silu, late_interaction };
+
 // What every operation returns for a mixture of vectors of this size, in items of this format.
-std::vector<char> results(const Operations& operations, Number number, int64_t dim, bool has_silu) {
+std::vector<char> results(const Operations& operations, Number number, int64_t dim, Mixing mixing) {
     Draws draws(static_cast<uint32_t>(dim) * 3 + static_cast<uint32_t>(number));
     Mixture shape;
     shape.num_query_components = NUM_QUERY_COMPONENTS;
     shape.num_item_components = NUM_ITEM_COMPONENTS;
     shape.dim = dim;
     shape.num_pairs = PAIRS;
-    shape.hidden_dim = HIDDEN;
+    shape.hidden_dim = mixing == Mixing::late_interaction ? 0 : HIDDEN;
     shape.has_query_gate = shape.has_item_gate = true;
-    shape.has_silu = has_silu;
+    shape.has_silu = mixing == Mixing::silu;
+    shape.is_late_interaction = mixing == Mixing::late_interaction;
+    shape.absent_gate = -0.75f;  // some components are absent
     const std::vector<float> w1 = draws.floats(HIDDEN * PAIRS), b1 = draws.floats(HIDDEN),
                              w2 = draws.floats(PAIRS * HIDDEN), b2 = draws.floats(PAIRS),
                              components = draws.floats(NUM_QUERIES * NUM_QUERY_COMPONENTS * dim),
-                             query_gate = draws.floats(NUM_QUERIES * PAIRS);
+                             query_gate = draws.floats(NUM_QUERIES * query_gate_size(shape));
     const std::vector<char> rows = draws.bytes(number, NUM_ITEMS * NUM_ITEM_COMPONENTS * dim),
-                            item_gate = draws.bytes(number, NUM_ITEMS * PAIRS);
+                            item_gate = draws.bytes(number, NUM_ITEMS * item_gate_size(shape));
     const Form form(shape, 0.05f, true, w1.data(), b1.data(), w2.data(), b2.data());
     const Queries queries{components.data(), query_gate.data(), NUM_QUERIES};
     const int64_t size = number == Number::fp32 ? 4 : 2;
-    const int64_t stride = NUM_ITEM_COMPONENTS * dim * size, gate_stride = PAIRS * size;
+    const int64_t stride = NUM_ITEM_COMPONENTS * dim * size, gate_stride = item_gate_size(shape) * size;
     Items items, table;
     items.number = table.number = number;
     items.add({rows.data(), stride, item_gate.data(), gate_stride, FIRST_SEGMENT});
@@ -180,10 +185,11 @@ std::vector<char> int8_results(const Operations& operations, int64_t dim) {
 bool agrees_with_portable(const Operations& operations) {
     for (const Number number : {Number::fp32, Number::fp16, Number::bf16}) {
         for (const int64_t dim : {13, 32}) {
-            const bool has_silu = dim == 13;
             if (int8_results(operations, dim) != int8_results(*portable_operations(), dim)) return false;
-            if (results(operations, number, dim, has_silu) != results(*portable_operations(), number, dim, has_silu)) {
-                return false;
+            for (const Mixing mixing : {dim == 13 ? Mixing::silu : Mixing::identity, Mixing::late_interaction}) {
+                if (results(operations, number, dim, mixing) != results(*portable_operations(), number, dim, mixing)) {
+                    return false;
+                }
             }
         }
     }

@@ -39,6 +39,9 @@ inline Vector divide(Vector a, Vector b) { return {_mm256_div_ps(a.lanes, b.lane
 inline Vector fused(Vector a, Vector b, Vector c) { return {_mm256_fmadd_ps(a.lanes, b.lanes, c.lanes)}; }
 inline Vector larger(Vector a, Vector b) { return {_mm256_max_ps(a.lanes, b.lanes)}; }
 inline Vector smaller(Vector a, Vector b) { return {_mm256_min_ps(a.lanes, b.lanes)}; }
+inline Vector choose_at_least(Vector a, Vector b, Vector then, Vector otherwise) {
+    return {_mm256_blendv_ps(otherwise.lanes, then.lanes, _mm256_cmp_ps(a.lanes, b.lanes, _CMP_GE_OQ))};
+}
 
 inline Vector power_of_two(Vector t) {
     __m256i shifted = _mm256_slli_epi32(_mm256_castps_si256(t.lanes), 23);

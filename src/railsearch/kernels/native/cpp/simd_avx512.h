@@ -37,6 +37,9 @@ inline Vector divide(Vector a, Vector b) { return {_mm512_div_ps(a.lanes, b.lane
 inline Vector fused(Vector a, Vector b, Vector c) { return {_mm512_fmadd_ps(a.lanes, b.lanes, c.lanes)}; }
 inline Vector larger(Vector a, Vector b) { return {_mm512_max_ps(a.lanes, b.lanes)}; }
 inline Vector smaller(Vector a, Vector b) { return {_mm512_min_ps(a.lanes, b.lanes)}; }
+inline Vector choose_at_least(Vector a, Vector b, Vector then, Vector otherwise) {
+    return {_mm512_mask_blend_ps(_mm512_cmp_ps_mask(a.lanes, b.lanes, _CMP_GE_OQ), otherwise.lanes, then.lanes)};
+}
 
 inline Vector power_of_two(Vector t) {
     __m512i shifted = _mm512_slli_epi32(_mm512_castps_si512(t.lanes), 23);

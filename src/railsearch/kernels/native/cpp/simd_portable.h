@@ -42,6 +42,10 @@ inline Vector fused(Vector a, Vector b, Vector c) { RAILSEARCH_EACH_LANE(__built
 // If either is NaN, the second argument: a NaN passes through if it stands second.
 inline Vector larger(Vector a, Vector b) { RAILSEARCH_EACH_LANE(a.lanes[i] > b.lanes[i] ? a.lanes[i] : b.lanes[i]) }
 inline Vector smaller(Vector a, Vector b) { RAILSEARCH_EACH_LANE(a.lanes[i] < b.lanes[i] ? a.lanes[i] : b.lanes[i]) }
+// a >= b ? then : otherwise.
+inline Vector choose_at_least(Vector a, Vector b, Vector then, Vector otherwise) {
+    RAILSEARCH_EACH_LANE(a.lanes[i] >= b.lanes[i] ? then.lanes[i] : otherwise.lanes[i])
+}
 
 // 2 to the power of n, where t = n + 1.5 * 2^23 and n is a whole number from -126 to 127.
 inline Vector power_of_two(Vector t) {
