@@ -17,7 +17,7 @@ from tests.support.similarities import make_similarity
 
 NUM_ITEMS = 5000
 TRIES = 5
-"""Measurements of a peak: the system may take pages of the process back while it searches, which lowers a single one."""
+"""Measurements of a peak: the system may take pages of the process back during a search, which lowers a single one."""
 QUERIES = torch.randn(40, 6, generator=torch.Generator().manual_seed(1))
 
 

@@ -36,7 +36,7 @@ def compare_alone(model: SequentialModel, query: Tensor, user: int, items: list[
 def naive_ranks(model: SequentialModel, interactions: Interactions, num_held_out: int) -> list[list[int]]:
     """Return, for each user with enough events, the held-out item and then all candidates in the order of ranking.
 
-    Items with the same row of the table tie: torch may give them scores that differ in the last bit, so all of them take
+    Items with the same row of the table tie: torch may give them scores that differ in the last bit, so all take
     the score of the first.
     """
     answers, table = [], model.encoder.item_table.weight
