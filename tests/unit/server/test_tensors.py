@@ -11,7 +11,7 @@ from railsearch.errors import InvalidInputError
 from railsearch.server.json_text import MalformedError
 from railsearch.server.tensors import read_search
 
-EMBEDDINGS = torch.randn(2, 4)
+EMBEDDINGS = torch.randn(2, 4, generator=torch.Generator().manual_seed(0))
 WRAPPED = [0, 2**63 - 1, -(2**63), -1, 3]
 """Offsets whose differences overflow to positive numbers."""
 
@@ -62,6 +62,7 @@ def test_wrong_offsets(offsets: list[int]) -> None:
         (packed("[]", embeddings=EMBEDDINGS), "JSON array"),
         (packed("{", embeddings=EMBEDDINGS), "not JSON"),
     ],
+    ids=["empty", "seven-bytes", "huge-length", "no-json", "no-object", "deep", "cut-off", "array", "half-json"],
 )
 def test_broken_files(content: bytes, message: str) -> None:
     with pytest.raises(MalformedError, match=message):
