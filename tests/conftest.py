@@ -42,6 +42,13 @@ def pytest_collection_finish() -> None:
     gc.freeze()
 
 
+def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter, config: pytest.Config) -> None:
+    """Print the seed if a test failed, because `-q` hides the header that has it."""
+    if terminalreporter.stats.get("failed") or terminalreporter.stats.get("error"):
+        seed = config.getoption("randomly_seed", None)
+        terminalreporter.write_line(f"the same order and seeds again: pytest -p randomly --randomly-seed={seed}")
+
+
 def pytest_unconfigure() -> None:
     """Undo it, so that the end of the process can release everything: nanobind counts what is left."""
     gc.unfreeze()

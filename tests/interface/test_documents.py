@@ -96,15 +96,18 @@ def test_a_block_is_real(block: Block) -> None:
     [
         pytest.param(block, id=str(block), marks=[mark for text, mark in MARKS.items() if text in block.text])
         for block in PYTHON
+        if not block.asks_a_server  # test_served_blocks.py runs it
     ],
 )
 def test_python_runs(block: Block, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Run a block as a program of its own, in a folder where a tiny model has the name of a real one."""
     monkeypatch.chdir(tmp_path)
     monkeypatch.setattr(registry, "_kinds", dict(registry._kinds))
-    for base in re.findall(r'base="([^"]+)"', block.text):
-        make_base(tmp_path / base)
-    exec(compile(block.text, str(block), "exec"), {"__name__": "__main__"})  # noqa: S102
+    text = block.text.replace('base="package:', 'base="')
+    for base in re.findall(r'base="([^"]+)"', text):
+        make_base(tmp_path / base, positions=128)
+    (tmp_path / "examples").symlink_to(ROOT / "examples")
+    exec(compile(text, str(block), "exec"), {"__name__": "__main__"})  # noqa: S102
 
 
 def test_the_quickstart_is_short() -> None:

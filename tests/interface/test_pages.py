@@ -9,7 +9,9 @@ from pathlib import Path
 import pytest
 from tools.pages import drawing, figures, links, mixture_drawing, python_api
 from tools.pages.__main__ import ROOT, write_pages
+from tools.pages.command_line import render_commands
 from tools.pages.file_tree import PACKAGE, first_sentence, render_tree
+from tools.pages.markdown import first_sentence_of
 from tools.pages.navigation import index_pages, navigation
 from tools.pages.settings import groups_of
 
@@ -60,6 +62,35 @@ def test_generated_pages_are_complete(written: Path) -> None:
     assert "| `NotEnoughItemsError` | `ValueError` |" in (reference / "errors.md").read_text()
     assert "## POST /v1/indexes/{name}/search" in (reference / "routes.md").read_text()
     assert "::: railsearch.index.index.Index" in (reference / "python" / "railsearch.md").read_text()
+
+
+@pytest.mark.parametrize("page", sorted((ROOT / "docs").rglob("*.md")), ids=lambda page: str(page.relative_to(ROOT)))
+def test_a_page_opens_with_a_sentence(page: Path) -> None:
+    sentence = first_sentence_of(page.read_text())
+    assert sentence, "open the page with a sentence that does not begin with code; the index of its section shows it"
+    assert len(sentence) < 240
+
+
+def test_no_command_was_left_in_a_paragraph() -> None:
+    """A command whose indent is missing is shown as prose, and no test runs it."""
+    names = "|".join(re.findall(r"^## railsearch (\w+)$", render_commands(), flags=re.MULTILINE))
+    assert "bench" in names
+    for page in [ROOT / "README.md", *(ROOT / "docs").rglob("*.md")]:
+        text = re.sub(r"^ *```.*?^ *```$", "", page.read_text(), flags=re.MULTILINE | re.DOTALL)
+        commands = rf"^(?:railsearch (?:{names})|pip install|curl|torchrun|python -m|python benchmarks)\b.*$"
+        assert not re.findall(commands, text, flags=re.MULTILINE), page.name
+
+
+def test_the_paper_is_covered() -> None:
+    page = (ROOT / "docs" / "reference" / "paper-to-code.md").read_text()
+    wanted = [
+        *(f"Equation {number}" for number in (1, 2, 3, 4)), "Equations 5 and 6", "Theorem 1", "Theorem 2", "Theorem 3",
+        "lemmas", "Definition 1", "Definition 2", "Algorithm 1", "ApproxTopK", "TopKPerEmbedding", "TopKAvg",
+        "Combined top K", "notations", "statistics table", "Quality of recommenders (table)",
+        "Quality of question answering (table)", "Hit rate and latency of strategies (table)", "worked example",
+        "Figure of the mixture", "Figure of its use", "appendix's figure",
+    ]  # fmt: skip
+    assert [name for name in wanted if name not in page] == []
 
 
 def test_a_page_that_nobody_listed_comes_last() -> None:

@@ -15,7 +15,7 @@ def run(*arguments: object, code: int = 0) -> str:
     result = CliRunner().invoke(app, [str(argument) for argument in arguments])
     if isinstance(result.exception, RailsearchError):
         raise result.exception
-    assert result.exit_code == code, result.output
+    assert result.exit_code == code, result.output or repr(result.exception)
     return result.stdout
 
 

@@ -7,6 +7,8 @@ from pathlib import Path
 
 FENCE = re.compile(r" *```(\w*)$")
 INDENT = " " * 4
+SERVER = re.compile(r"(?:http://)?(?:127\.0\.0\.1|localhost):8\d{3}\b")
+"""The address of a server on the pages."""
 
 
 @dataclass(frozen=True)
@@ -22,6 +24,11 @@ class Block:
 
     def __str__(self) -> str:
         return f"{self.file.name}:{self.line}"
+
+    @property
+    def asks_a_server(self) -> bool:
+        """Whether the block is for a server that another block of the page started."""
+        return SERVER.search(self.text) is not None
 
     @property
     def commands(self) -> list[str]:

@@ -12,7 +12,9 @@ WORDS = [f"w{number}" for number in range(40)]
 PAIRS = [(f"who w{n} w{(7 * n) % 40}", f"it is w{(n + 20) % 40} w{(3 * n + 1) % 40} end") for n in range(20)]
 
 
-def make_base(folder: Path, *, kind: str = "bert", dropout: float = 0.0, num_layers: int = 1) -> Path:
+def make_base(
+    folder: Path, *, kind: str = "bert", dropout: float = 0.0, num_layers: int = 1, positions: int = 32
+) -> Path:
     """Write a randomly initialised BERT or T5 encoder with a tokenizer of a few words."""
     import transformers
     from tokenizers import Tokenizer, models, pre_tokenizers, processors
@@ -46,7 +48,7 @@ def make_base(folder: Path, *, kind: str = "bert", dropout: float = 0.0, num_lay
                     num_hidden_layers=num_layers,
                     num_attention_heads=2,
                     intermediate_size=32,
-                    max_position_embeddings=32,
+                    max_position_embeddings=positions,
                     initializer_range=0.3,  # so that what a token says reaches the others
                     hidden_dropout_prob=dropout,
                     attention_probs_dropout_prob=dropout,

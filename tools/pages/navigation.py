@@ -42,7 +42,7 @@ SECTIONS = {
     "maintainers": (
         "Maintainers",
         "For people who change railsearch.",
-        ("architecture", "contributing", "releasing", "files", "site", "security", "code-of-conduct"),
+        ("architecture", "contributing", "releasing", "tutorial-times", "files", "site", "security", "code-of-conduct"),
     ),
 }  # fmt: skip
 """Title, one sentence, and first pages of each section, in the order of the site."""
