@@ -72,7 +72,13 @@ def make_mixture(
 
 
 def make_late(
-    num_query_components: int, num_item_components: int, dim: int, *, sharpness: float | None = None, seed: int = 0
+    num_query_components: int,
+    num_item_components: int,
+    dim: int,
+    *,
+    sharpness: float | None = None,
+    projects_components: bool = False,
+    seed: int = 0,
 ) -> LateInteraction:
     """Return a late interaction with weights far from zero, in eval mode; its sharpness depends on the seed."""
     generator = torch.Generator().manual_seed(seed)
@@ -81,6 +87,7 @@ def make_late(
         num_item_components=num_item_components,
         component_dim=dim,
         sharpness=SHARPNESS[seed % len(SHARPNESS)] if sharpness is None else sharpness,
+        projects_components=projects_components,
     )
     with torch.no_grad():
         for parameter in late.parameters():

@@ -13,7 +13,7 @@ from railsearch.kernels.native.library import chosen_isa, is_available, library
 from railsearch.similarity import DotProduct, ItemParts, LateInteraction, MixtureOfLogits, QueryParts, Similarity
 from railsearch.similarity.fingerprints import is_unnamed, remembered_fingerprint
 from railsearch.similarity.gate import Gate
-from railsearch.similarity.projection import GatedLinearUnit, Residual
+from railsearch.similarity.projection import ComponentProjections, GatedLinearUnit, Residual
 from railsearch.similarity.temperature import Temperature
 from railsearch.similarity.user_table import NO_USER, UserTable
 
@@ -22,8 +22,8 @@ Projected: TypeAlias = MixtureOfLogits | LateInteraction | DotProduct
 NONE, SILU, SWIGLU, GEGLU, RESIDUAL = range(5)
 """Activations, as layers.h numbers them."""
 PLAIN_MODULES = {
-    MixtureOfLogits, LateInteraction, DotProduct, Gate, GatedLinearUnit, Residual, Temperature, UserTable,
-    nn.Dropout, nn.Embedding, nn.GELU, nn.Identity, nn.Linear, nn.Sequential, nn.SiLU,
+    MixtureOfLogits, LateInteraction, DotProduct, ComponentProjections, Gate, GatedLinearUnit, Residual, Temperature,
+    UserTable, nn.Dropout, nn.Embedding, nn.GELU, nn.Identity, nn.Linear, nn.Sequential, nn.SiLU,
 }  # fmt: skip
 
 _known: "weakref.WeakKeyDictionary[Projected, _Sides]" = weakref.WeakKeyDictionary()
@@ -32,8 +32,7 @@ _known: "weakref.WeakKeyDictionary[Projected, _Sides]" = weakref.WeakKeyDictiona
 def can_project(similarity: Similarity, *inputs: Tensor) -> TypeGuard[Projected]:
     """Return whether the sides of a similarity can be computed here: in eval mode, all in fp32 on a CPU.
 
-    A subclass, a hook or a parametrization may have changed the formula. Late interaction whose components have
-    projections of their own is left to torch.
+    A subclass, a hook or a parametrization may have changed the formula.
     """
     if not is_available() or not all(map(_is_plain, inputs)):
         return False
@@ -109,7 +108,8 @@ class _Layer:
 class _Side:
     """The networks of one side; a side without layers takes components that are ready.
 
-    The gate is computed from the inputs, or with `gates_each` one value from each component.
+    Each of those components may have a layer of its own, in `of_components`. The gate is computed from the inputs, or
+    with `gates_each` one value from each component.
     """
 
     layers: Sequence[_Layer]
@@ -117,6 +117,7 @@ class _Side:
     num_components: int
     normalizes: bool
     gates_each: bool = False
+    of_components: Sequence[_Layer] = ()
 
     def apply(self, similarity: Projected, inputs: Tensor, last: Tensor | None) -> tuple[Tensor, Tensor | None]:
         """Return components (B, components, d), the last of them as given, and the gate (B, P) or None."""
@@ -126,6 +127,9 @@ class _Side:
         projected = self.num_components - (last is not None)
         if self.layers:
             _apply_all(self.layers, inputs, components.flatten(1))
+        elif self.of_components:
+            for place, layer in enumerate(self.of_components):
+                layer.apply(inputs[:, place].contiguous(), components[:, place])
         else:
             components[:, :projected] = inputs.view(count, projected, dim)
         if last is not None:
@@ -166,8 +170,8 @@ def _sides_of(similarity: Projected) -> _Sides:
     elif isinstance(similarity, LateInteraction):
         sides = _Sides(
             chosen_isa(),
-            _salience(similarity.query_salience, similarity.num_query_components),
-            _salience(similarity.item_salience, similarity.num_item_components),
+            _late_side(similarity.query_projections, similarity.query_salience, similarity.num_query_components),
+            _late_side(similarity.item_projections, similarity.item_salience, similarity.num_item_components),
         )
     else:
         sides = _Sides(
@@ -210,9 +214,13 @@ def _gate(network: nn.Sequential | None) -> tuple[_Layer, ...]:
     return _Layer.of(hidden, SILU), _Layer.of(output)
 
 
-def _salience(weight: Tensor, num_components: int) -> _Side:
-    """Return a side of ready components, each with its product with a weight (d,) as the gate."""
-    return _Side((), (_Layer.of_weights(weight[None]),), num_components, normalizes=True, gates_each=True)
+def _late_side(projections: nn.Module, salience: Tensor, num_components: int) -> _Side:
+    """Return a side of late interaction: components, each projected, and their products with the salience (d,)."""
+    of_components: tuple[_Layer, ...] = ()
+    if isinstance(projections, ComponentProjections):
+        of_components = tuple(_Layer.of_weights(change, activation=RESIDUAL) for change in projections.change)
+    gate = (_Layer.of_weights(salience[None]),)
+    return _Side((), gate, num_components, normalizes=True, gates_each=True, of_components=of_components)
 
 
 def _apply_all(layers: Sequence[_Layer], inputs: Tensor, results: Tensor) -> None:

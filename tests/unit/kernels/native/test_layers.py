@@ -47,7 +47,14 @@ def make(**shape: object) -> MixtureOfLogits:
 
 SIMILARITIES = st.one_of(
     SHAPES.map(lambda shape: make(**shape)),
-    st.builds(make_late, st.integers(1, 5), st.integers(1, 5), st.integers(1, 300), seed=st.integers(0, 2**31 - 1)),
+    st.builds(
+        make_late,
+        st.integers(1, 5),
+        st.integers(1, 5),
+        st.sampled_from([1, 2, 33, 70, 300]),
+        projects_components=st.booleans(),
+        seed=st.integers(0, 2**31 - 1),
+    ),
 )
 
 
@@ -118,6 +125,7 @@ def test_a_batch_of_embeddings_is_answered_as_each_alone(count: int, dim: int, s
         MixtureOfLogits(query_dim=dim, item_dim=dim, component_dim=8, gate_dim=8, seed=0).eval(),
         DotProduct(dim=dim, cosine=True),
         make_late(3, 4, dim, seed=seed),
+        make_late(2, 3, dim, projects_components=True, seed=seed),
     ):
         queries = torch.randn(count, *similarity.query_shape, generator=generator)
         items = torch.randn(60, *similarity.item_shape, generator=generator)
@@ -189,12 +197,3 @@ def test_user_ids_without_a_table_are_refused() -> None:
         compute_query_parts(DotProduct(dim=4), torch.ones(2, 4), torch.tensor([0, 1]))
     with pytest.raises(InvalidInputError, match="no user table"):
         compute_query_parts(make_late(1, 1, 4), torch.ones(2, 1, 4), torch.tensor([0, 1]))
-
-
-def test_projections_of_components_are_left_to_torch() -> None:
-    late = LateInteraction(num_query_components=2, num_item_components=3, component_dim=8, projects_components=True)
-    torch.nn.init.normal_(late.query_projections.change, generator=torch.Generator().manual_seed(0))  # type: ignore[arg-type]
-    late.eval()
-    queries = draw(late, 4, "query")
-    assert not can_project(late, queries)
-    assert torch.equal(compute_query_parts(late, queries).components, late.query_parts(queries).components)
