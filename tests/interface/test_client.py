@@ -15,7 +15,6 @@ from railsearch import Average, Index, Recommender, TextRetriever, errors
 from railsearch.client import AsyncClient, Change, Client, Job, Refreshed, ServedResult
 from railsearch.index import parse_strategy
 from tests.support.clients import KINDS, Call, Kind, ask
-from tests.support.markdown import blocks_of
 from tests.support.served import Served, make_index, make_queries, serving
 from tests.support.served_models import ServedModel, make_recommender, make_text_retriever
 from tests.support.tiny_text import PAIRS
@@ -165,15 +164,6 @@ def test_errors_are_those_of_the_library(
 ) -> None:
     with pytest.raises(error, match=message):
         ask(kind, served.url, call)
-
-
-def test_the_example_of_the_tutorial_runs(served: Served) -> None:
-    page = Path(__file__).parents[2] / "docs" / "tutorials" / "serving.md"
-    (block,) = [each for each in blocks_of(page) if "railsearch.client import" in each.text]
-    values: dict[str, object] = {}
-    code = block.text.replace("http://127.0.0.1:8080", served.url)
-    exec(compile(code, "serving.md", "exec"), values)  # noqa: S102
-    assert isinstance(values["result"], ServedResult)
 
 
 def test_threads_share_a_client(served: Served) -> None:

@@ -105,7 +105,7 @@ def test_python_runs(block: Block, tmp_path: Path, monkeypatch: pytest.MonkeyPat
     monkeypatch.setattr(registry, "_kinds", dict(registry._kinds))
     text = block.text.replace('base="package:', 'base="')
     for base in re.findall(r'base="([^"]+)"', text):
-        make_base(tmp_path / base, positions=128)
+        make_base(tmp_path / base, num_layers=2, positions=128)
     (tmp_path / "examples").symlink_to(ROOT / "examples")
     exec(compile(text, str(block), "exec"), {"__name__": "__main__"})  # noqa: S102
 

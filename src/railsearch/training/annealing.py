@@ -60,8 +60,8 @@ def make_annealing(model: nn.Module, config: LoopConfig) -> AnnealedTemperature 
         raise InvalidInputError(f"{given} but the model has no similarity; omit temperature_start.")
     if any(isinstance(module, Temperature) and module.is_learned for module in model.modules()):
         raise InvalidInputError(
-            f"{given} but the similarity learns its temperature; omit temperature_start, or set "
-            "learns_temperature=false."
+            f"{given} but the similarity learns its temperature; omit temperature_start, or do not set "
+            "learns_temperature."
         )
     try:
         similarity.temperature = similarity.temperature

@@ -642,7 +642,7 @@ class TestSettings:
         ("options", "message"),
         [
             ({"pooling": "mean", "num_query_components": 4, "num_item_components": 1}, "returns one component.* is 4"),
-            ({"pooling": "max"}, "'tokens', 'parameterised', 'multi', 'mean', 'own' or 'windows'"),
+            ({"pooling": "max"}, "'tokens', 'parameterised', 'multi', 'merged', 'mean', 'own' or 'windows'"),
             ({"token_place": "middle"}, "'front' or 'end'"),
             ({"num_query_components": 0}, "num_query_components is 0"),
             (
