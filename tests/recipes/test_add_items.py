@@ -82,6 +82,15 @@ def test_new_items_are_recommended_at_once(item_name: Naming, tmp_path: Path) ->
     torch.testing.assert_close(loaded.search([of_a_kind[:3]], k=44).scores, rebuilt.scores)
 
 
+def test_items_may_have_ids_and_features_alone(tmp_path: Path) -> None:
+    items = content_items(num_items=44).select("item", COLUMN)
+    recommender = Recommender.fit(content_events(items.head(40)), content_recipe(epochs=1), save_to=tmp_path / "model")
+    recommender.build_index(tmp_path / "index")
+    added = recommender.add_items(items.tail(NUM_NEW))
+    assert (added.num_added, added.num_indexed, added.num_items) == (4, 4, 44)
+    assert set(items["item"].tail(NUM_NEW)) <= set(best(recommender, [0, 1], k=44))
+
+
 def test_histories_and_evaluation_know_new_items(recommender: Recommender) -> None:
     recommender.add_items(NEW)
     later = NEW["item"][1]

@@ -45,7 +45,7 @@ def grow(saved: SavedRecommender, table: ArrowTable) -> SavedRecommender:
             f"column {column!r} has {features.shape[1]} numbers for each item but the model takes "
             f"{item_table.feature_dim}; compute them as for the training items."
         )
-    items = _check_columns(given.drop(column, "item"), saved.items).insert_column(0, ids)
+    items = pl.DataFrame([ids, *_check_columns(given.drop(column, "item"), saved.items)])
     if _is_repetition(saved, items, item_table.standardize(features)):
         return saved
     _check_are_new(ids, saved.items["item"])
