@@ -42,7 +42,7 @@ def pytest_collection_finish() -> None:
     gc.freeze()
 
 
-def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter, config: pytest.Config) -> None:
+def pytest_terminal_summary(terminalreporter: "pytest.TerminalReporter", config: pytest.Config) -> None:
     """Print the seed if a test failed, because `-q` hides the header that has it."""
     if terminalreporter.stats.get("failed") or terminalreporter.stats.get("error"):
         seed = config.getoption("randomly_seed", None)

@@ -91,7 +91,7 @@ def test_users_share_rows_of_the_table_only_if_that_is_asked_for() -> None:
 
 
 def test_learns_a_pattern_and_keeps_the_epoch_that_validation_picks() -> None:
-    recommender = Recommender.fit(cycles(), small_recipe(dim=32, epochs=15))
+    recommender = Recommender.fit(cycles(), small_recipe(dim=32, epochs=25))
     assert recommender.card.metrics["HR@10"] > 0.9
     validations = [epoch.validation["MRR"] for epoch in recommender.report.epochs]
     assert recommender.report.best.validation["MRR"] == max(validations)

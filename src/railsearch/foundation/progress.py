@@ -43,6 +43,7 @@ class ProgressMeter:
             fields: initial values of the fields that the columns show.
         """
         is_terminal = sys.stderr.isatty()
+        self._has_bar = is_terminal if is_shown is None else is_shown
         self._console = Console(stderr=True)
         self._has_lines = is_shown is None and not is_terminal
         self._bar = Progress(
@@ -51,21 +52,23 @@ class ProgressMeter:
             TextColumn("left"),
             TimeRemainingColumn(),
             console=self._console,
-            disable=not (is_terminal if is_shown is None else is_shown),
+            disable=not self._has_bar,
         )
         self._task = self._bar.add_task("", total=total)
         self._bar.tasks[0].fields.update(fields or {})
         self._last_line = time.monotonic()
 
     def __enter__(self) -> Self:
-        self._bar.start()
+        if self._has_bar:
+            self._bar.start()
         self._last_line = time.monotonic()
         return self
 
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        self._bar.stop()
+        if self._has_bar:  # older versions of rich end a bar that was never drawn with an empty line
+            self._bar.stop()
 
     def update(
         self,

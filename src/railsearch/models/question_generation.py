@@ -180,7 +180,8 @@ def _load(folder: Path, device: torch.device | str) -> "tuple[PreTrainedModel, P
             f"{folder} has no safetensors weights; save the model again with save_pretrained of a recent transformers."
         )
     transformers = import_transformers()
-    with quiet(transformers):
+    # Older versions of transformers draw initial weights, which must not advance the caller's generator.
+    with quiet(transformers), torch.random.fork_rng(devices=[]):
         try:
             model, report = transformers.AutoModelForSeq2SeqLM.from_pretrained(
                 folder, use_safetensors=True, local_files_only=True, trust_remote_code=False, output_loading_info=True

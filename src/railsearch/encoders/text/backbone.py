@@ -62,7 +62,8 @@ def build_backbone(config: dict[str, Any], weights: Mapping[str, Tensor]) -> "Pr
     transformers = import_transformers()
     # Drawing the unused initial weights must not advance the generator.
     with quiet(transformers), torch.random.fork_rng(devices=[]):
-        known = type(transformers.AutoConfig.for_model(config["model_type"])).from_dict(config)
+        kind = type(transformers.AutoConfig.for_model(config["model_type"]))
+        known = kind.from_dict(dict(config))  # a copy: some versions change it
         check_sizes(known, num_tensors=len(weights), num_values=sum(tensor.numel() for tensor in weights.values()))
         return _prepared(_built(known))
 
@@ -102,14 +103,21 @@ def config_of(backbone: "PreTrainedModel") -> dict[str, Any]:
     return config
 
 
+def _has_newer_class(folder: Path) -> bool:
+    """Return whether transformers 5 wrote this tokenizer, under a class name that the installed version 4 lacks."""
+    if hasattr(import_transformers(), "TokenizersBackend"):
+        return False
+    config = folder / "tokenizer_config.json"
+    return config.is_file() and json.loads(config.read_text()).get("tokenizer_class") == "TokenizersBackend"
+
+
 def load_tokenizer(folder: Path) -> "PreTrainedTokenizerFast":
     """Read a tokenizer; it must be a fast one, which has a tokenizer.json."""
     transformers = import_transformers()
     with quiet(transformers):
         try:
-            tokenizer = transformers.AutoTokenizer.from_pretrained(
-                folder, local_files_only=True, trust_remote_code=False
-            )
+            reader = transformers.PreTrainedTokenizerFast if _has_newer_class(folder) else transformers.AutoTokenizer
+            tokenizer = reader.from_pretrained(folder, local_files_only=True, trust_remote_code=False)
         except Exception as error:  # transformers raises many kinds for a damaged folder
             raise ModelFolderError(
                 f"the tokenizer in {folder} cannot be read ({_first_line(error)}); give a folder with a tokenizer.json."

@@ -78,6 +78,7 @@ class TextEncoder(nn.Module):
             given = "no head" if head is None else "a head"
             raise InvalidInputError(f"pooling is {settings.pooling} but there is {given}; only own has one.")
         self._settings = settings
+        self._backbone_config = config_of(backbone)
         self._tokens = TextTokens(tokenizer, settings=settings, place=place)
         self.num_query_components = settings.num_query_components
         self.num_item_components = settings.num_item_components
@@ -149,6 +150,7 @@ class TextEncoder(nn.Module):
             settings=with_prompts(settings, {side: self._settings.prompt(side) for side in Side}),
             place=self.token_place,
         )
+        repooled._backbone_config = self._backbone_config
         repooled.passage_backbone = copy.deepcopy(self.passage_backbone)
         return repooled
 
@@ -161,8 +163,8 @@ class TextEncoder(nn.Module):
     @property
     def identity(self) -> dict[str, ConfigValue]:
         """Everything besides the weights that determines the encoder's outputs; no paths and no versions."""
-        config = config_of(self.backbone)
-        architecture = {name: value for name, value in config.items() if name not in UNTRUE_OF_COPIES}
+        config = self._backbone_config.items()
+        architecture = {name: value for name, value in config if name not in UNTRUE_OF_COPIES}
         digests = {
             "backbone": xxhash.xxh3_128_hexdigest(json.dumps(architecture, sort_keys=True).encode()),
             "tokenizer": xxhash.xxh3_128_hexdigest(self._tokens.tokenizer.backend_tokenizer.to_str().encode()),
@@ -266,7 +268,7 @@ class TextEncoder(nn.Module):
     def save(self, path: str | Path, *, overwrite: bool = False) -> None:
         """Write a folder with weights, settings and tokenizer; if the process is killed, a complete folder remains."""
         saved = SavedText(
-            self._settings, self.token_place, config_of(self.backbone), tensors_of(self), self._tokens.tokenizer,
+            self._settings, self.token_place, self._backbone_config, tensors_of(self), self._tokens.tokenizer,
             None if self.head is None else self.head.config,
         )  # fmt: skip
         write_text_folder(saved, Path(path), overwrite=overwrite)
@@ -288,6 +290,8 @@ class TextEncoder(nn.Module):
             raise ModelFolderError(f"{path} is inconsistent: {error}") from error
         except (TypeError, KeyError, ValueError, AttributeError, RuntimeError) as error:
             raise ModelFolderError(f"{path} is inconsistent ({error}); restore it from a copy.") from error
+        # Another version of transformers has other defaults: the config as saved keeps the model's identity.
+        encoder._backbone_config = saved.backbone_config
         fill_encoder(encoder, saved.tensors, Path(path) / WEIGHTS_FILE)
         return encoder
 

@@ -24,6 +24,7 @@ from railsearch.foundation.errors import (
     RailsearchError,
     StorageError,
 )
+from tests.support.faults.mutations import seal_config
 
 transformers = pytest.importorskip("transformers")
 
@@ -424,6 +425,20 @@ class TestFolder:
         assert settings["pooling"] == "parameterised"
         again = TextEncoder.from_pretrained(TextEncoderConfig(**settings))
         assert_same(again.encode(TEXTS, Side.QUERY), encoder.encode(TEXTS, Side.QUERY))
+
+    def test_other_defaults_of_transformers_do_not_make_it_another_model(
+        self, bases: dict[str, Path], tmp_path: Path
+    ) -> None:
+        make_encoder(bases["bert"]).save(tmp_path / "model")
+        file = tmp_path / "model" / "config.json"
+        config = json.loads(file.read_text())
+        del config["backbone"]["classifier_dropout"]  # as if written by a version without this setting
+        file.write_bytes(seal_config(config))
+        loaded = TextEncoder.load(tmp_path / "model")
+        loaded.save(tmp_path / "again")
+        assert json.loads((tmp_path / "again" / "config.json").read_text())["backbone"] == config["backbone"]
+        assert TextEncoder.load(tmp_path / "again").identity == loaded.identity
+        assert loaded.identity != make_encoder(bases["bert"]).identity
 
     def test_loading_draws_nothing_from_the_global_generator(self, bases: dict[str, Path], tmp_path: Path) -> None:
         make_encoder(bases["bert"]).save(tmp_path / "model")
