@@ -1,7 +1,7 @@
 """The contract of sequence encoders, which training and serving rely on."""
 
 from collections.abc import Iterator, Mapping
-from typing import ClassVar, Protocol, Self, runtime_checkable
+from typing import ClassVar, Protocol, Self
 
 from torch import Tensor
 from torch.nn import Parameter
@@ -11,7 +11,6 @@ from railsearch.encoders.sequence.item_table import ItemTable
 from railsearch.similarity.contract import ConfigValue
 
 
-@runtime_checkable
 class SequenceEncoder(Protocol):
     """An encoder that turns each position of a history into a query for the next item."""
 
