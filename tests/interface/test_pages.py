@@ -113,6 +113,14 @@ def test_links_lead_to_places_on_the_site() -> None:
         "[b](../results/b.md#x) c (`Makefile`) [d](https://d.org) [e](gone.md)\n\n    [f](README.md)\n"
     )
     assert links.rewrite("[a](docs/how-to/a.md)", page="README.md", places=places) == "[a](how-to/a.md)\n"
+    assert links.rewrite("[Makefile](Makefile)", page="README.md", places=places) == "`Makefile`\n"
+
+
+def test_examples_of_a_command_are_one_block(written: Path) -> None:
+    text = (written / "pages" / "reference" / "cli.md").read_text()
+    blocks = re.findall(r"```sh\n(.*?)```", text, flags=re.DOTALL)
+    assert any(block.count("\n") > 2 for block in blocks)
+    assert not [block for block in blocks if "\n\n" in block]
 
 
 def test_public_names_have_docstrings(monkeypatch: pytest.MonkeyPatch) -> None:

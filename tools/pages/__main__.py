@@ -79,6 +79,7 @@ def write_pages(target: Path) -> list[str]:
         if Path(name).suffix in PICTURES:
             (target / "pages" / place).parent.mkdir(parents=True, exist_ok=True)
             shutil.copyfile(ROOT / name, target / "pages" / place)
+    shutil.copyfile(ROOT / "tools" / "pages" / "site.css", target / "pages" / "site.css")
     settings = (ROOT / "tools" / "pages" / "site.toml").read_text()
     head, mark, rest = settings.partition("[project]\n")
     (target / "zensical.toml").write_text(f"{head}{mark}{navigation(texts)}{rest}")

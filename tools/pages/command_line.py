@@ -1,5 +1,6 @@
 """The reference of the command line, from the same objects that `--help` prints."""
 
+import re
 from collections.abc import Iterator
 
 from tools.pages.markdown import NOTE, table
@@ -40,7 +41,7 @@ def _sections(command: TyperCommand | TyperGroup, path: str) -> Iterator[str]:
 
 
 def _help(command: TyperCommand | TyperGroup, path: str) -> str:
-    """Return the help of a command, its examples as code.
+    """Return the help of a command, its examples as one block of code.
 
     Raises:
         ValueError: The command has no help; the message names it.
@@ -48,10 +49,11 @@ def _help(command: TyperCommand | TyperGroup, path: str) -> str:
     lines = (command.help or "").strip().splitlines()
     if not lines:
         raise ValueError(f"`{path}` has no help; give its function a docstring.")
-    return "\n".join(
+    text = "\n".join(
         f"\n    {line.strip().removeprefix('Example: ')}\n" if line.strip().startswith("Example: ") else line.strip()
         for line in lines
     )
+    return re.sub(r"^(    .+)\n{2,}(?=    )", r"\1\n", text, flags=re.MULTILINE)
 
 
 def _place(argument: TyperArgument) -> str:

@@ -83,12 +83,12 @@ def number(text: str) -> float:
     return float(found[0])
 
 
-def axes_of(count: int, *, width: float, height: float) -> "tuple[Figure, list[Axes]]":
-    """Return a figure with axes side by side."""
+def axes_of(count: int, *, width: float, height: float, rows: int = 1) -> "tuple[Figure, list[Axes]]":
+    """Return a figure with axes side by side, in one or more rows."""
     from matplotlib.figure import Figure  # noqa: PLC0415  (only these functions need it)
 
     figure = Figure(figsize=(width, height), layout="constrained", facecolor="white")
-    axes = [figure.add_subplot(1, count, place + 1) for place in range(count)]
+    axes = [figure.add_subplot(rows, -(-count // rows), place + 1) for place in range(count)]
     for axis in axes:
         axis.spines[["top", "right"]].set_visible(False)
         axis.tick_params(labelsize=8)

@@ -45,7 +45,7 @@ def draw_gain() -> "Figure":
 
 def draw_recall_against_time() -> "Figure":
     """Draw recall against the time of a search, for four trained models."""
-    figure, axes = axes_of(len(MODELS), width=10, height=2.8)
+    figure, axes = axes_of(len(MODELS), width=7.2, height=5, rows=2)
     for axis, model in zip(axes, MODELS, strict=True):
         points: dict[str, list[tuple[float, float]]] = {}
         for row in read_table("strategies.md", model, first="strategy"):
@@ -60,8 +60,8 @@ def draw_recall_against_time() -> "Figure":
         axis.xaxis.set_major_formatter("{x:g}")
         axis.xaxis.set_minor_formatter("")
         axis.set_xlabel("CPU ms, batch of 32", fontsize=8)
-    axes[0].set_ylabel("recall of the top 100", fontsize=8)
-    axes[0].legend(frameon=False, fontsize=7)
+        axis.set_ylabel("recall of the top 100", fontsize=8)
+    axes[0].legend(frameon=False, fontsize=8)
     return figure
 
 

@@ -37,7 +37,7 @@ def _link(found: re.Match[str], page: str, places: Mapping[str, str]) -> str:
         return f"{is_image}[{text}]({os.path.relpath(places[inside], here)}{anchor})"
     if inside.startswith("docs/"):
         return found[0]  # the site's own check reports it
-    return text if text.startswith("`") else f"{text} (`{inside}`)"
+    return text if text.startswith("`") else f"`{inside}`" if text == inside else f"{text} (`{inside}`)"
 
 
 def fence_shell_blocks(text: str) -> str:

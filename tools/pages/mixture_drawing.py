@@ -29,14 +29,9 @@ def draw() -> str:
         f'<rect x="588" y="88" width="150" height="54" rx="8" fill="none" stroke="{GREEN}" stroke-width="2"/>',
         _text(663, 112, "φ = Σ π · score", GREEN),
         _text(663, 131, "≤ best single score", GREEN, size=11),
-        _text(
-            505,
-            235,
-            "item components and the item's part of the gate are computed once, when the index is built",
-            GREY,
-            size=11,
-        ),
-        _text(505, 255, "φ ≤ best component score: the bound behind every certificate", GREY, size=11),
+        _text(505, 235, "item components and the item's part of the gate are computed once,", GREY, size=11),
+        _text(505, 252, "when the index is built", GREY, size=11),
+        _text(505, 276, "φ ≤ best component score: the bound behind every certificate", GREY, size=11),
         "</svg>\n",
     ]
     return "\n".join(parts)
