@@ -2,7 +2,7 @@
 
 import pytest
 import torch
-from hypothesis import given, settings
+from hypothesis import assume, example, given, settings
 from hypothesis import strategies as st
 from torch import Tensor
 
@@ -125,8 +125,15 @@ def test_adaptive_over_many_rounds(kind: str, k: int) -> None:
             assert bool((result.gap <= 0.3).all())
 
 
+def has_clear_last_place(scores: torch.Tensor, count: int) -> bool:
+    """Return False if rounding, or the order of ids, decides which item is the last of the best `count`."""
+    values = scores.topk(count + 1).values
+    return count == 0 or float(values[count - 1] - values[count]) > 1e-3
+
+
 @pytest.mark.usefixtures("each_kernel")
 @given(seed=st.integers(0, 2**31 - 1), n=st.integers(1, 12), k=st.integers(1, 5), by_average=st.integers(0, 9))
+@example(seed=31493, n=11, k=1, by_average=0)  # two items tie for the last place: nothing is promised about which one
 def test_ceiling_is_the_best_component_of_what_was_not_scored(seed: int, n: int, k: int, by_average: int) -> None:
     similarity, items, queries = make_world("random", 300, seed)
     index = Index.build(similarity, items)
@@ -137,8 +144,10 @@ def test_ceiling_is_the_best_component_of_what_was_not_scored(seed: int, n: int,
         segment = Segment.build(torch.arange(300), similarity.item_parts(items))
         slack = Certificate.start(Corpus.build(similarity, [segment]), similarity.query_parts(queries)).slack
     for query in range(3):
-        chosen = {int(row) for pair in range(6) for row in found[query, :, pair].topk(n).indices}
         by_sum = found[query].sum(dim=-1)
+        assume(all(has_clear_last_place(found[query, :, pair], n) for pair in range(6)))
+        assume(has_clear_last_place(by_sum, by_average) and has_clear_last_place(by_sum, k))
+        chosen = {int(row) for pair in range(6) for row in found[query, :, pair].topk(n).indices}
         chosen |= set(by_sum.topk(by_average).indices.tolist())
         if len(chosen) < k:
             chosen |= set(by_sum.topk(k).indices.tolist())
