@@ -29,7 +29,7 @@ from railsearch.baselines import Popularity
 from railsearch.data import HeldOut, Interactions, leave_last_out, read_prepared
 from railsearch.encoders import TextEncoder, TextEncoderConfig
 from railsearch.models import rank_held_out
-from railsearch.recommender import Recipe
+from railsearch.recipes import Recipe, recipe_file
 
 COLUMN = "text"
 VARIANTS: dict[str, dict[str, object]] = {
@@ -133,13 +133,14 @@ def train(name: str, warm: Interactions, options: argparse.Namespace) -> tuple[R
 
 def fit(name: str, warm: Interactions, folder: Path, options: argparse.Namespace) -> None:
     """Train the model of a variant; a second call continues an interrupted training."""
-    training = {"epochs": options.epochs, "seed": options.seed, "validation_users": 2000}
-    recipe = Recipe(
-        split={"has_validation": False},
-        encoder={"kind": options.encoder, **VARIANTS[name]},
-        similarity={"kind": options.similarity},
-        training=training,
-    )
+    changes = [
+        "split.has_validation=false",
+        f"similarity.kind={options.similarity}",
+        f"training.epochs={options.epochs}",
+        f"training.seed={options.seed}",
+        *(f"encoder.{setting}={str(value).lower()}" for setting, value in VARIANTS[name].items()),
+    ]
+    recipe = Recipe.read(recipe_file(f"cpu/{options.encoder}"), changes)
     Recommender.fit(warm, recipe, folder=folder, save_to=folder / "model", overwrite=True)
 
 

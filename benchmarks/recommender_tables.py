@@ -48,11 +48,6 @@ SHORT_CONTINUED = ("training.learning_rate=0.001", *CONTINUED[1:])
 """The same on short histories."""
 MIXTURE = (*CONTINUED, "training.similarity_rate=4")
 """Settings with which a mixture continues a cosine."""
-AS_COSINE = (
-    "similarity.kind=cosine",
-    *(f"similarity.{name}=" for name in ("num_query_components", "num_item_components", "gate_dim", "item_dropout")),
-)
-"""Changes of a recipe with a mixture, which make it one with a cosine."""
 TABLES = {
     "ml-1m": {
         "sasrec": Row("cpu/sasrec"),
@@ -62,7 +57,6 @@ TABLES = {
         "hstu-longer": Row("cpu/hstu", CONTINUED, start="hstu"),
         "hstu-mol": Row("cpu/hstu-mol", MIXTURE, start="hstu"),
         "hstu-mol-no-balance": Row("cpu/hstu-mol", (*MIXTURE, "training.balance_weight=0"), start="hstu"),
-        "wide": Row("ml-1m/best", AS_COSINE),
         "best": Row("ml-1m/best"),
     },
     "amazon": {
