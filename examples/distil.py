@@ -41,7 +41,9 @@ def ranker(user_rows: np.ndarray, item_rows: np.ndarray) -> np.ndarray:
 
 
 # 3. Distil: the ranker is asked about some candidates of each user, once, before training. No labels are needed.
-student = MixtureOfLogits(query_dim=DIM, item_dim=DIM, num_query_components=2, num_item_components=2, component_dim=8)
+student = MixtureOfLogits(
+    query_dim=DIM, item_dim=DIM, num_query_components=2, num_item_components=2, component_dim=8, seed=0
+)
 train_users = 1000
 fit_similarity(student, users[:train_users], items, teacher=ranker, epochs=EPOCHS, batch_size=32, learning_rate=1e-2)
 

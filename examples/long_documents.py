@@ -40,7 +40,7 @@ recipe = TextRecipe(
     )
 )
 retriever = TextRetriever(recipe)
-retriever.build_index(documents, "documents.index")
+retriever.build_index(documents)  # in memory; with a path, a folder
 
 # 3. Ask. The result has the document, and the part of it that matched.
 questions = [line["question"] for line in lines if line["type"] in {"treatment", "outlook"}]

@@ -7,6 +7,8 @@ a sync writes. A server with a password reads it from the environment variable t
 """
 
 import os
+import secrets
+import tempfile
 
 from railsearch import BruteForce, Index, MixtureOfLogits, PerComponent
 from railsearch.data import make_world
@@ -16,23 +18,27 @@ world = make_world(num_users=200, num_items=3000, num_interests=2, num_aspects=2
 items, queries = world.item_embeddings, world.query_embeddings[:50]
 similarity = MixtureOfLogits.around(dim=items.shape[1], cosine=True, seed=0)  # your trained one
 
-# 1. An index folder, and a collection of the same items on the server.
-index = Index.build(similarity, items, path="items.index")
 milvus = Milvus(
     os.environ.get("MILVUS_URI", "http://127.0.0.1:19530"),
-    "railsearch_example",
+    f"railsearch_example_{secrets.token_hex(4)}",  # a collection belongs to one index; yours keeps its name
     token_env="MILVUS_TOKEN" if "MILVUS_TOKEN" in os.environ else None,
 )
-print(sync_engine(index, milvus))
-print(sync_engine(index, milvus))  # nothing to do: only differences are sent
 
-# 2. The same folder, with candidates from Milvus. An approximate engine proves nothing, so measure what it finds.
-with_milvus = Index.open("items.index", engine=milvus)
-exact = index.search(queries, k=10, strategy=BruteForce())
-found = with_milvus.search(queries, k=10, strategy=PerComponent(50))
-recall = sum(len(set(a) & set(b)) for a, b in zip(found.ids.tolist(), exact.ids.tolist(), strict=True)) / 500
-print(f"found {recall:.0%} of the true top 10; certified: {bool(found.is_exact.any())}")
+with tempfile.TemporaryDirectory() as folder:
+    # 1. An index folder, and a collection of the same items on the server.
+    index = Index.build(similarity, items, path=f"{folder}/items.index")
+    print(sync_engine(index, milvus))
+    print(sync_engine(index, milvus))  # nothing to do: only differences are sent
 
-# 3. After a change, the collection is behind, and a search says so instead of missing items. Sync again.
-index.remove(exact.ids[0, :1].tolist())
-print(sync_engine(index, milvus))
+    # 2. The same folder, with candidates from Milvus. An approximate engine proves nothing, so measure what it finds.
+    with_milvus = Index.open(f"{folder}/items.index", engine=milvus)
+    exact = index.search(queries, k=10, strategy=BruteForce())
+    found = with_milvus.search(queries, k=10, strategy=PerComponent(50))
+    recall = sum(len(set(a) & set(b)) for a, b in zip(found.ids.tolist(), exact.ids.tolist(), strict=True)) / 500
+    print(f"found {recall:.0%} of the true top 10; certified: {bool(found.is_exact.any())}")
+
+    # 3. After a change, the collection is behind, and a search says so instead of missing items. Sync again.
+    index.remove(exact.ids[0, :1].tolist())
+    print(sync_engine(index, milvus))
+
+milvus.connect().drop()  # only because this is an example

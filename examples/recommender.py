@@ -7,6 +7,7 @@ here describe an invented shop (`examples/data/make_shop.py`).
 """
 
 import os
+import tempfile
 from pathlib import Path
 
 from railsearch import Recommender
@@ -42,12 +43,14 @@ print(measured.protocol)  # with so few events, ItemKNN is hard to beat, and lea
 
 # 4. Recommend: for a customer in the data, and for a visitor of whom only the clicks are known.
 titles = recommender.items.select("item", "title", "interest")
-print(recommender.recommend(["c001"], k=3).join(titles, on="item"))
+print(recommender.recommend(["c001"], k=3).join(titles, on="item").sort("rank"))
 visitor = ["che-00", "che-01", "bak-05"]
-print(recommender.recommend(histories=[visitor], k=3, allow="interest = 'chess'").join(titles, on="item"))
+print(recommender.recommend(histories=[visitor], k=3, allow="interest = 'chess'").join(titles, on="item").sort("rank"))
 
 # 5. Keep: a folder with the model, and one with the index that `railsearch serve` answers from.
-recommender.save("shop-model")
-index = recommender.build_index("shop.index")
+folder = Path(tempfile.mkdtemp(prefix="railsearch-"))  # a new one for each run; yours has a name
+recommender.save(folder / "shop-model")
+index = recommender.build_index(folder / "shop.index")
 result = recommender.search([visitor], k=5)
 print(f"{len(index)} products in shop.index; the answer is exact: {bool(result.is_exact.all())}")
+print(f"next: railsearch serve {folder / 'shop.index'} --model {folder / 'shop-model'}")

@@ -9,6 +9,7 @@ certified.
 """
 
 import os
+import tempfile
 from typing import ClassVar
 
 import torch
@@ -106,6 +107,8 @@ if __name__ == "__main__":
     own = evaluate(similarity, users, items, test)
     print(f"HR@10 of the cosine of the mean: {mean.metrics['HR@10']:.2f}, of SoftMax: {own.metrics['HR@10']:.2f}")
 
-    index = Index.build(similarity, items, path="soft-max.index")
-    result = index.search(users[:3], k=5, strategy=TwoPass())
+    with tempfile.TemporaryDirectory() as folder:
+        Index.build(similarity, items, path=f"{folder}/soft-max.index")
+        index = Index.open(f"{folder}/soft-max.index")  # finds the class by its kind: import your module before this
+        result = index.search(users[:3], k=5, strategy=TwoPass())
     print(f"ids {result.ids.tolist()}, exact: {result.is_exact.tolist()}")

@@ -27,7 +27,7 @@ SHORT = {"EPOCHS": "1"} if os.environ.get("RAILSEARCH_EXAMPLES") == "short" else
 
 
 def run(name: str, folder: Path, **environment: str) -> str:
-    """Run an example in a folder; return its output, which `pytest -s` shows."""
+    """Run an example in an empty folder, which stays empty; return its output, which `pytest -s` shows."""
     done = subprocess.run(
         [sys.executable, EXAMPLES / name],
         cwd=folder,
@@ -39,6 +39,7 @@ def run(name: str, folder: Path, **environment: str) -> str:
     )
     print(f"\n--- {name}\n{done.stdout}")
     assert done.returncode == 0, done.stdout[-2000:]
+    assert not list(folder.iterdir()), "a second run in this folder would meet what the first one left"
     return done.stdout
 
 
@@ -57,8 +58,9 @@ def test_a_notebook_is_stored_without_output(path: Path) -> None:
 
 @pytest.mark.examples
 @pytest.mark.parametrize("name", ["recommender.py", "similarity.py", "service.py"])
-def test_a_program_shows_what_it_promises(name: str, tmp_path: Path) -> None:
-    assert SHOWN[name] in run(name, tmp_path)
+def test_a_program_shows_what_it_promises(name: str, tmp_path: Path, tmp_path_factory: pytest.TempPathFactory) -> None:
+    temporary = tmp_path_factory.mktemp("temporary")
+    assert SHOWN[name] in run(name, tmp_path, TMPDIR=str(temporary))
 
 
 @pytest.mark.examples
