@@ -97,6 +97,7 @@ def test_a_block_is_real(block: Block) -> None:
         pytest.param(block, id=str(block), marks=[mark for text, mark in MARKS.items() if text in block.text])
         for block in PYTHON
         if not block.asks_a_server  # test_served_blocks.py runs it
+        and not block.asks_a_database  # tests/services/test_exports.py runs it
     ],
 )
 def test_python_runs(block: Block, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -31,6 +31,11 @@ class Block:
         return SERVER.search(self.text) is not None
 
     @property
+    def asks_a_database(self) -> bool:
+        """Whether the block reads from Milvus or PostgreSQL through their own clients."""
+        return re.search(r"^(?:import|from) (?:pymilvus|psycopg)\b", self.text, flags=re.MULTILINE) is not None
+
+    @property
     def commands(self) -> list[str]:
         """Lines of a shell, with continued lines joined."""
         return [line for line in re.sub(r"\\\n\s*", "", self.text).splitlines() if line.strip()]

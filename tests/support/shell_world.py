@@ -85,7 +85,7 @@ def _write_recommenders(folder: Path, rng: np.random.Generator) -> None:
 
 def _write_arrays(folder: Path, rng: np.random.Generator) -> None:
     queries = rng.normal(size=(6, DIM)).astype("float32")
-    for name in ("users", "sample"):
+    for name in ("users", "sample", "queries"):
         np.save(folder / f"{name}.npy", queries)
     pl.DataFrame({"id": range(6), "embedding": queries.tolist()}).write_parquet(folder / "users.parquet")
     save_similarity(MixtureOfLogits(query_dim=DIM, item_dim=DIM, seed=0), folder / "my-model")
