@@ -9,21 +9,22 @@ python examples/service.py
 import gzip
 import json
 import os
-import socket
+import re
 import subprocess
 import sys
-import time
+import tempfile
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from enum import StrEnum
 from pathlib import Path
+from typing import Annotated
 
 import numpy as np
-from fastapi import FastAPI, HTTPException
+from fastapi import FastAPI, HTTPException, Query
 from pydantic import BaseModel
 
-from railsearch.client import AsyncClient, Client
-from railsearch.errors import ServerError
+from railsearch.client import AsyncClient
+from railsearch.errors import InvalidInputError, ServerError
 
 DATA = Path(__file__).parent / "data"
 QUESTIONS = np.load(DATA / "medquad-minilm.npz")["questions"].astype("float32")  # (Q, 384)
@@ -65,7 +66,7 @@ app = FastAPI(lifespan=lifespan)  # in production: uvicorn service:app
 
 
 @app.get("/questions/{row}/answers")
-async def answers(row: int, kind: Kind | None = None, k: int = 3) -> Answers:
+async def answers(row: int, kind: Kind | None = None, k: Annotated[int, Query(ge=1, le=50)] = 3) -> Answers:
     """Answer a question that was encoded before; with an encoder, take the text and encode it here."""
     if not 0 <= row < len(QUESTIONS):
         raise HTTPException(404, f"question {row} does not exist; there are {len(QUESTIONS)}")
@@ -76,6 +77,8 @@ async def answers(row: int, kind: Kind | None = None, k: int = 3) -> Answers:
         )  # fmt: skip
     except ServerError as error:  # busy, too slow or away; the client has already retried what can be retried
         raise HTTPException(503, str(error)) from error
+    except InvalidInputError as error:  # for example fewer answers of this kind than k
+        raise HTTPException(422, str(error)) from error
     found = [
         Answer(topic=line["topic"], text=line["answer"], score=line["score"])
         for line in result.to_frame().iter_rows(named=True)
@@ -99,33 +102,30 @@ def main() -> None:
     """Start a railsearch server, then call the service as its users would."""
     from fastapi.testclient import TestClient  # noqa: PLC0415
 
-    build_index(Path("answers.index"))
-    with socket.create_server(("127.0.0.1", 0)) as free:
-        port = free.getsockname()[1]
-    server = subprocess.Popen([sys.executable, "-m", "railsearch", "serve", "answers.index", "--port", str(port)])  # noqa: S603
-    try:
-        os.environ["RAILSEARCH_URL"] = f"http://127.0.0.1:{port}"
-        wait_for(os.environ["RAILSEARCH_URL"], server)
-        with TestClient(app) as browser:
-            print(json.dumps(browser.get("/questions/1/answers", params={"kind": "treatment"}).json(), indent=1)[:700])
-            print("a question that does not exist:", browser.get("/questions/9999/answers").json())
-            server.terminate()
-            server.wait()
-            print("without the server:", browser.get("/questions/1/answers").status_code)
-    finally:
-        server.kill()
-        server.wait()
-
-
-def wait_for(url: str, server: "subprocess.Popen[bytes]") -> None:
-    """Wait until a server answers."""
-    while server.poll() is None:
+    with tempfile.TemporaryDirectory() as folder:
+        build_index(Path(folder, "answers.index"))
+        command = [sys.executable, "-m", "railsearch", "serve", "answers.index", "--port", "0", "--no-access-log"]
+        server = subprocess.Popen(command, cwd=folder, stdout=subprocess.PIPE, text=True)  # noqa: S603
         try:
-            with Client(url) as client:
-                print("served:", [index["name"] for index in client.indexes()])
-                return
-        except ServerError:  # not there yet, or still opening the index
-            time.sleep(0.2)
+            os.environ["RAILSEARCH_URL"] = address_of(server)
+            with TestClient(app) as browser:
+                answer = browser.get("/questions/1/answers", params={"kind": "treatment"}).json()
+                print(json.dumps(answer, indent=1)[:700])
+                print("a question that does not exist:", browser.get("/questions/9999/answers").json())
+                print("no answers at all:", browser.get("/questions/1/answers", params={"k": 0}).status_code)
+                server.terminate()
+                server.wait()
+                print("without the server:", browser.get("/questions/1/answers").status_code)
+        finally:
+            server.kill()
+            server.wait()
+
+
+def address_of(server: "subprocess.Popen[str]") -> str:
+    """Wait for the line in which a server names its address."""
+    for line in server.stdout or ():
+        if found := re.search(r"railsearch serves .* at (http://\S+)/", line):
+            return found[1]
     raise SystemExit("the server ended")
 
 

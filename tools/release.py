@@ -88,12 +88,13 @@ def prepare(root: Path, *, date: str, writes: bool, tag: str | None = None) -> s
 def main(arguments: list[str] | None = None) -> int:
     """Run the command; return its exit code."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--date", default=dt.datetime.now(dt.UTC).date().isoformat(), help="of the release")
+    today = dt.datetime.now(dt.UTC).date()
+    parser.add_argument("--date", type=dt.date.fromisoformat, default=today, help="of the release, as 2026-11-30")
     parser.add_argument("--check", action="store_true", help="write nothing")
     parser.add_argument("--tag", help="check that this tag is of this version")
     given = parser.parse_args(arguments)
     try:
-        version = prepare(ROOT, date=given.date, writes=not given.check, tag=given.tag)
+        version = prepare(ROOT, date=given.date.isoformat(), writes=not given.check, tag=given.tag)
     except NotReadyError as error:
         print(f"error: {error}", file=sys.stderr)
         return 1

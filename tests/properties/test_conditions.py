@@ -5,7 +5,6 @@ import datetime as dt
 import itertools
 import math
 import re
-import time
 from collections.abc import Callable, Mapping
 from decimal import Decimal
 from fractions import Fraction
@@ -244,9 +243,7 @@ WORDS = (
 
 @settings(max_examples=trials(60, 300), deadline=None)
 @given(text=st.lists(st.sampled_from(WORDS.split(" ")), max_size=30).map(" ".join) | st.text(max_size=50))
-def test_garbage_is_refused_by_name_and_at_once(text: str) -> None:
+def test_garbage_is_refused_by_name(text: str) -> None:
     frame = pl.DataFrame({"year": [1, None], "title": ["a", None]})
-    started = time.perf_counter()
     with contextlib.suppress(InvalidInputError):  # anything else fails the test
         evaluated(text, frame)
-    assert time.perf_counter() - started < 30

@@ -1,7 +1,6 @@
 """Text conditions: what they look at, how mistakes are shown, and their limits."""
 
 import datetime as dt
-import time
 from pathlib import Path
 
 import polars as pl
@@ -119,10 +118,9 @@ def test_limits_can_be_reached() -> None:
         rows("year > 1" + " " * 4089)
 
 
-def test_no_condition_reads_files_or_takes_long(tmp_path: Path) -> None:
+def test_no_condition_reads_files_or_runs_a_query(tmp_path: Path) -> None:
     secret = tmp_path / "secret.csv"
     secret.write_text("x\n2009\n")
-    started = time.perf_counter()
     for condition in (
         f"year IN (SELECT x FROM read_csv('{secret}'))",  # noqa: S608
         f"year IN (read_csv('{secret}'))",
@@ -136,14 +134,11 @@ def test_no_condition_reads_files_or_takes_long(tmp_path: Path) -> None:
         with pytest.raises(InvalidInputError) as caught:
             rows(condition)
         assert "2009" not in str(caught.value).split("\n")[0]
-    assert time.perf_counter() - started < 30  # a query that is run takes far longer
 
 
 def test_patterns_take_linear_time() -> None:
     frame = pl.DataFrame({"title": ["a" * 2_000] * 200})
-    started = time.perf_counter()
-    assert rows(f"title LIKE '{'%a' * 16}%b'", frame) == []
-    assert time.perf_counter() - started < 60  # by backtracking: hours
+    assert rows(f"title LIKE '{'%a' * 16}%b'", frame) == []  # by backtracking: hours
 
 
 def test_large_integers_are_compared_exactly() -> None:

@@ -3,7 +3,6 @@
 import multiprocessing
 import signal
 import threading
-import time
 from concurrent.futures import ThreadPoolExecutor
 
 import pytest
@@ -67,10 +66,8 @@ def test_ctrl_c_ends_a_search_and_the_next_one_works() -> None:
                 while True:
                     kernel.score(QUERIES, many, 0, len(many))
 
-            start = time.monotonic()
             with pytest.raises(KeyboardInterrupt):
                 search_until_ctrl_c()
-            assert time.monotonic() - start < 20
             timer.join()
     finally:
         signal.signal(signal.SIGINT, before)
