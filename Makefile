@@ -3,6 +3,7 @@
 #                make test VENV=build/python3.13 PYTHON=/path/to/python3.13
 # make test-all  the default suite, then everything that takes longer: about half an hour on two cores
 # make faults    the fault suites in full: kills, power loss, I/O errors, damage, hostile folders, full disks
+# make faults-short  a sample of each of them, which .ci/run tries: a tenth of the time
 # make check     lint, types, structure
 # make sanitize  the native kernels' tests under the sanitizers of addresses, undefined behavior and threads
 # make sdist     the source distribution, in dist/
@@ -25,7 +26,8 @@ PACKAGING := build/packaging
 TRIED := build/wheel
 LOWEST := build/lowest
 
-.PHONY: docs examples examples-short browser services integrations sdist wheel release sanitize demo test test-all test-more test-lowest faults check format minilm clean
+.PHONY: docs examples examples-short browser services integrations sdist wheel release sanitize demo test test-all test-more test-slow \
+    test-lowest faults faults-short check format minilm clean
 .DEFAULT_GOAL := test
 
 # An incomplete environment never counts as ready: the stamp is written last.
@@ -45,12 +47,17 @@ test: $(READY)
 
 test-all: test test-more
 
-# What the default suite leaves out: slow tests, and those that make few trials there.
-test-more: faults
+# What the default suite leaves out: faults, slow tests, and those that make few trials there.
+test-more: faults test-slow
+
+test-slow: $(READY)
 	RAILSEARCH_FAULTS=full $(BIN)/pytest -n 2 --dist worksteal -m "(slow or deep) and not gpu and not network" --ignore tests/faults
 
 faults: $(READY)
 	RAILSEARCH_FAULTS=full $(BIN)/pytest -n 2 --dist worksteal -m "not gpu and not network" tests/faults
+
+faults-short: $(READY)
+	$(BIN)/pytest -n 2 --dist worksteal tests/faults
 
 check: $(READY)
 	$(BIN)/ruff check

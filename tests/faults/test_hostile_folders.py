@@ -23,7 +23,7 @@ from railsearch.index.storage.tensor_files import map_tensors, write_tensors
 from tests.support.faults.model import read_manifest
 from tests.support.faults.mutations import reseal_index
 from tests.support.similarities import make_similarity
-from tests.support.trials import trials
+from tests.support.trials import IS_FULL, trials
 
 ROOT = Path(__file__).parents[2]
 SECONDS_PER_MUTATION = 30
@@ -87,7 +87,7 @@ def canaries(folder: Path) -> list[tuple[str, bytes]]:
     return sorted((file.name, file.read_bytes()) for file in (folder.parent / "canaries").iterdir())
 
 
-@pytest.mark.parametrize("part", [0, pytest.param(1, marks=pytest.mark.slow)])
+@pytest.mark.parametrize("part", [0, 1] if IS_FULL else [0])
 def test_mutations(world: Path, part: int, say: Callable[[str], None]) -> None:
     """The fuzz test: one process with a limit on memory opens many mutated folders; two parts, for two workers."""
     count = trials(40, 5_000)
