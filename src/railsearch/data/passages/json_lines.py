@@ -182,7 +182,8 @@ def open_folder(path: str | Path, *, show_progress: bool | None = None) -> Itera
         return
     if not place.is_file() or not place.name.endswith(ARCHIVES):
         raise InvalidInputError(
-            f"{place} is neither a folder nor an archive ({', '.join(ARCHIVES)}); give one of them."
+            f"{place} is neither a folder nor an archive ({', '.join(ARCHIVES)}); give one of them, "
+            "or choose the layout of a file with questions and passages: data.layout=pairs."
         )
     try:
         archive = tarfile.open(place)  # noqa: SIM115  (closed below)
