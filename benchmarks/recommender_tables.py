@@ -7,10 +7,10 @@ python benchmarks/recommender_tables.py report ml-1m --runs runs/tables/ml-1m
 
 `railsearch data prepare` writes the data folders. A row with a mixture continues the cosine of the same encoder and
 seed, with the weights of the epoch that validation picked (`railsearch train --from`), at a lower rate. The row
-"longer" continues the cosine in the same way, as a control of the mixture. Runs that are
-finished are skipped, and interrupted ones resume: run the same command again. With --paper, no item is held out for
-validation, and the test item itself picks the epoch, as in the paper's tables. Intervals are 95 %, by a bootstrap over
-users and seeds; those of differences are paired.
+"longer" continues the cosine in the same way, as a control of the mixture. "best" is one run, and "best-cosine" its
+control. Runs that are finished are skipped, and interrupted ones resume: run the same command again. With --paper, no
+item is held out for validation, and the test item itself picks the epoch, as in the paper's tables. Intervals are
+95 %, by a bootstrap over users and seeds; those of differences are paired.
 """
 
 import argparse
@@ -58,6 +58,7 @@ TABLES = {
         "hstu-mol": Row("cpu/hstu-mol", MIXTURE, start="hstu"),
         "hstu-mol-no-balance": Row("cpu/hstu-mol", (*MIXTURE, "training.balance_weight=0"), start="hstu"),
         "best": Row("ml-1m/best"),
+        "best-cosine": Row("cpu/hstu", ("training.epochs=22", "training.patience=20")),
     },
     "amazon": {
         "sasrec": Row("amazon/sasrec"),
@@ -143,12 +144,8 @@ def report(runs: dict[tuple[str, int], Run]) -> None:
         figures = " | ".join(figure(ranked(own, metric)) for metric in METRICS)
         minutes = statistics.median(max(run.minutes().values()) for run in own)
         print(f"| {name} | {', '.join(map(str, seeds[name]))} | {picked} | {figures} | {minutes:.0f} |")
-    encoders = [name.partition("-")[0] for name in names]
     pairs = [
-        (name, other)
-        for name, encoder in zip(names, encoders, strict=True)
-        for other in (encoder, f"{encoder}-longer")
-        if "-mol" in name and set(seeds[name]) & set(seeds.get(other, []))
+        (name, other) for name in names for other in cosines_of(name) if set(seeds[name]) & set(seeds.get(other, []))
     ]
     if pairs:
         print(f"\n| difference | seeds | {' | '.join(METRICS)} |")
@@ -158,6 +155,14 @@ def report(runs: dict[tuple[str, int], Run]) -> None:
         both = [[finished[each, seed] for seed in common] for each in (name, other)]
         cells = " | ".join(difference(ranked(both[0], metric), ranked(both[1], metric)) for metric in METRICS)
         print(f"| {name} - {other} | {', '.join(map(str, common))} | {cells} |")
+
+
+def cosines_of(name: str) -> tuple[str, ...]:
+    """Return the rows with a cosine that a row with a mixture is compared with."""
+    if name == "best":
+        return ("best-cosine",)
+    encoder, _, kind = name.partition("-")
+    return (encoder, f"{encoder}-longer") if kind.startswith("mol") else ()
 
 
 def ranked(runs: Sequence[Run], metric: str) -> torch.Tensor:
