@@ -10,7 +10,7 @@ RESULTS = sorted((ROOT / "benchmarks" / "results").glob("*.md"))
 PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").rglob("*.md"))]
 DAY = re.compile(r"\b\d{1,2} (?:and \d{1,2} )?[A-Z][a-z]+ 20[2-9]\d\b|\b20[2-9]\d-\d\d-\d\d\b")
 COMMAND = re.compile(r"`(?:python|railsearch) [^`]+`")
-UNDATED = {"cold-items.md", "weekly-updates.md"}
+UNDATED = {"cold-items.md"}
 """Results of which the day of measurement was not kept; a new measurement names it, and the page leaves this set."""
 SCREENSHOTS = ("explorer-light.png", "explorer-dark.png")
 AFTER = 3
