@@ -3,7 +3,7 @@
 #                make test VENV=build/python3.13 PYTHON=/path/to/python3.13
 # make test-all  the default suite, then everything that takes longer: about half an hour on two cores
 # make faults    the fault suites in full: kills, power loss, I/O errors, damage, hostile folders, full disks
-# make faults-short  a sample of each of them, which .ci/run tries: a tenth of the time
+# make faults-short  a sample of each of them, which .ci/run tries
 # make check     lint, types, structure
 # make sanitize  the native kernels' tests under the sanitizers of addresses, undefined behavior and threads
 # make sdist     the source distribution, in dist/
