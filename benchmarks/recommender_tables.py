@@ -7,10 +7,11 @@ python benchmarks/recommender_tables.py report ml-1m --runs runs/tables/ml-1m
 
 `railsearch data prepare` writes the data folders. A row with a mixture continues the cosine of the same encoder and
 seed, with the weights of the epoch that validation picked (`railsearch train --from`), at a lower rate. The row
-"longer" continues the cosine in the same way, as a control of the mixture. "best" is one run, and "best-cosine" its
-control. Runs that are finished are skipped, and interrupted ones resume: run the same command again. With --paper, no
-item is held out for validation, and the test item itself picks the epoch, as in the paper's tables. Intervals are
-95 %, by a bootstrap over users and seeds; those of differences are paired.
+"longer" continues the cosine in the same way, as a control of the mixture. "best" and "sasrec-best" are one run each,
+whose last epochs have a mixture, and "best-cosine" and "sasrec-best-cosine" their controls. Runs that are finished are
+skipped, and interrupted ones resume: run the same command again. With --paper, no item is held out for validation, and
+the test item itself picks the epoch, as in the paper's tables. Intervals are 95 %, by a bootstrap over users and seeds;
+those of differences are paired.
 """
 
 import argparse
@@ -48,6 +49,10 @@ SHORT_CONTINUED = ("training.learning_rate=0.001", *CONTINUED[1:])
 """The same on short histories."""
 MIXTURE = (*CONTINUED, "training.similarity_rate=4")
 """Settings with which a mixture continues a cosine."""
+LONGER = ("training.epochs=40", "training.patience=40")
+"""Settings of one long run of SASRec."""
+LATE_MIXTURE = (*LONGER, "training.cosine_epochs=36", "training.similarity_rate=4", "training.positions_per_history=")
+"""The same with a mixture in the last epochs, over all positions as the cosine."""
 TABLES = {
     "ml-1m": {
         "sasrec": Row("cpu/sasrec"),
@@ -59,6 +64,8 @@ TABLES = {
         "hstu-mol-no-balance": Row("cpu/hstu-mol", (*MIXTURE, "training.balance_weight=0"), start="hstu"),
         "best": Row("ml-1m/best"),
         "best-cosine": Row("cpu/hstu", ("training.epochs=22", "training.patience=20")),
+        "sasrec-best": Row("cpu/sasrec-mol", LATE_MIXTURE),
+        "sasrec-best-cosine": Row("cpu/sasrec", LONGER),
     },
     "amazon": {
         "sasrec": Row("amazon/sasrec"),
@@ -159,8 +166,8 @@ def report(runs: dict[tuple[str, int], Run]) -> None:
 
 def cosines_of(name: str) -> tuple[str, ...]:
     """Return the rows with a cosine that a row with a mixture is compared with."""
-    if name == "best":
-        return ("best-cosine",)
+    if name.endswith("best"):
+        return (f"{name}-cosine",)
     encoder, _, kind = name.partition("-")
     return (encoder, f"{encoder}-longer") if kind.startswith("mol") else ()
 
