@@ -8,10 +8,11 @@ python benchmarks/recommender_tables.py report ml-1m --runs runs/tables/ml-1m
 `railsearch data prepare` writes the data folders. A row with a mixture continues the cosine of the same encoder and
 seed, with the weights of the epoch that validation picked (`railsearch train --from`), at a lower rate. The row
 "longer" continues the cosine in the same way, as a control of the mixture. "best" and "sasrec-best" are one run each,
-whose last epochs have a mixture, and "best-cosine" and "sasrec-best-cosine" their controls. Runs that are finished are
-skipped, and interrupted ones resume: run the same command again. With --paper, no item is held out for validation, and
-the test item itself picks the epoch, as in the paper's tables. Intervals are 95 %, by a bootstrap over users and seeds;
-those of differences are paired.
+whose last epochs have a mixture, and "best-cosine" and "sasrec-best-cosine" their controls. "sasrec-mixture-8" and
+"sasrec-cosine-8" store 8 values for each item, and have 8 query components and 1. Runs that are finished are skipped,
+and interrupted ones resume: run the same command again. With --paper, no item is held out for validation, and the test
+item itself picks the epoch, as in the paper's tables. Intervals are 95 %, by a bootstrap over users and seeds; those of
+differences are paired.
 """
 
 import argparse
@@ -41,6 +42,8 @@ class Row:
     recipe: str
     changes: tuple[str, ...] = ()
     start: str | None = None
+    against: tuple[str, ...] = ()
+    """The rows that this one is compared with."""
 
 
 CONTINUED = ("training.learning_rate=0.0005", "training.epochs=4", "training.patience=4")
@@ -53,27 +56,56 @@ LONGER = ("training.epochs=40", "training.patience=40")
 """Settings of one long run of SASRec."""
 LATE_MIXTURE = (*LONGER, "training.cosine_epochs=36", "training.similarity_rate=4", "training.positions_per_history=")
 """The same with a mixture in the last epochs, over all positions as the cosine."""
+SMALL = (
+    "training.cosine_epochs=0",
+    "training.similarity_rate=1",
+    "training.num_negatives=1024",
+    "training.patience=20",
+    "similarity.start=random",
+    "similarity.item_dropout=0",
+    "similarity.num_item_components=1",
+    'similarity.gate_inputs=["query", "pair"]',
+)
+"""Settings of a similarity that stores a single small component for each item, and no gate."""
+
+
+def of_few_values(values: int) -> dict[str, Row]:
+    """Return a cosine and a mixture that both store this many values for each item."""
+    one, eight = (
+        (*SMALL, f"similarity.component_dim={values}", f"similarity.num_query_components={count}") for count in (1, 8)
+    )
+    cosine = f"sasrec-cosine-{values}"
+    return {
+        cosine: Row("cpu/sasrec-mol", one),
+        f"sasrec-mixture-{values}": Row("cpu/sasrec-mol", eight, against=(cosine,)),
+    }
+
+
 TABLES = {
     "ml-1m": {
         "sasrec": Row("cpu/sasrec"),
         "sasrec-longer": Row("cpu/sasrec", CONTINUED, start="sasrec"),
-        "sasrec-mol": Row("cpu/sasrec-mol", MIXTURE, start="sasrec"),
+        "sasrec-mol": Row("cpu/sasrec-mol", MIXTURE, start="sasrec", against=("sasrec", "sasrec-longer")),
         "hstu": Row("cpu/hstu"),
         "hstu-longer": Row("cpu/hstu", CONTINUED, start="hstu"),
-        "hstu-mol": Row("cpu/hstu-mol", MIXTURE, start="hstu"),
-        "hstu-mol-no-balance": Row("cpu/hstu-mol", (*MIXTURE, "training.balance_weight=0"), start="hstu"),
-        "best": Row("ml-1m/best"),
+        "hstu-mol": Row("cpu/hstu-mol", MIXTURE, start="hstu", against=("hstu", "hstu-longer")),
+        "hstu-mol-no-balance": Row(
+            "cpu/hstu-mol", (*MIXTURE, "training.balance_weight=0"), start="hstu", against=("hstu", "hstu-longer")
+        ),
+        "best": Row("ml-1m/best", against=("best-cosine",)),
         "best-cosine": Row("cpu/hstu", ("training.epochs=22", "training.patience=20")),
-        "sasrec-best": Row("cpu/sasrec-mol", LATE_MIXTURE),
+        "sasrec-best": Row("cpu/sasrec-mol", LATE_MIXTURE, against=("sasrec-best-cosine",)),
         "sasrec-best-cosine": Row("cpu/sasrec", LONGER),
+        **of_few_values(8),
+        **of_few_values(16),
     },
     "amazon": {
         "sasrec": Row("amazon/sasrec"),
         "sasrec-longer": Row("amazon/sasrec", SHORT_CONTINUED, start="sasrec"),
-        "sasrec-mol": Row("amazon/sasrec-mol", SHORT_CONTINUED, start="sasrec"),
+        "sasrec-mol": Row("amazon/sasrec-mol", SHORT_CONTINUED, start="sasrec", against=("sasrec", "sasrec-longer")),
         "hstu": Row("amazon/hstu"),
         "hstu-longer": Row("amazon/hstu", SHORT_CONTINUED, start="hstu"),
-        "hstu-mol": Row("amazon/hstu-mol", SHORT_CONTINUED, start="hstu"),
+        "hstu-mol": Row("amazon/hstu-mol", SHORT_CONTINUED, start="hstu", against=("hstu", "hstu-longer")),
     },
 }
 
@@ -102,7 +134,7 @@ def main() -> None:
     }
     if options.command == "train":
         train(runs, options)
-    report(runs)
+    report(runs, TABLES[options.table])
 
 
 def plan(options: argparse.Namespace, name: str, seed: int) -> Run:
@@ -138,7 +170,7 @@ def train(runs: dict[tuple[str, int], Run], options: argparse.Namespace) -> None
         run.ranks_file.write_text(json.dumps({"recipe": run.recipe.model_dump(mode="json"), "ranks": ranks.tolist()}))
 
 
-def report(runs: dict[tuple[str, int], Run]) -> None:
+def report(runs: dict[tuple[str, int], Run], table: dict[str, Row]) -> None:
     """Print test figures with intervals, differences from the row that was continued, and time."""
     finished = {key: run for key, run in runs.items() if run.test_ranks() is not None}
     names = list(dict.fromkeys(name for name, _ in finished))
@@ -152,7 +184,7 @@ def report(runs: dict[tuple[str, int], Run]) -> None:
         minutes = statistics.median(max(run.minutes().values()) for run in own)
         print(f"| {name} | {', '.join(map(str, seeds[name]))} | {picked} | {figures} | {minutes:.0f} |")
     pairs = [
-        (name, other) for name in names for other in cosines_of(name) if set(seeds[name]) & set(seeds.get(other, []))
+        (name, other) for name in names for other in table[name].against if set(seeds[name]) & set(seeds.get(other, []))
     ]
     if pairs:
         print(f"\n| difference | seeds | {' | '.join(METRICS)} |")
@@ -162,14 +194,6 @@ def report(runs: dict[tuple[str, int], Run]) -> None:
         both = [[finished[each, seed] for seed in common] for each in (name, other)]
         cells = " | ".join(difference(ranked(both[0], metric), ranked(both[1], metric)) for metric in METRICS)
         print(f"| {name} - {other} | {', '.join(map(str, common))} | {cells} |")
-
-
-def cosines_of(name: str) -> tuple[str, ...]:
-    """Return the rows with a cosine that a row with a mixture is compared with."""
-    if name.endswith("best"):
-        return (f"{name}-cosine",)
-    encoder, _, kind = name.partition("-")
-    return (encoder, f"{encoder}-longer") if kind.startswith("mol") else ()
 
 
 def ranked(runs: Sequence[Run], metric: str) -> torch.Tensor:
