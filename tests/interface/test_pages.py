@@ -12,7 +12,7 @@ from tools.pages.__main__ import ROOT, write_pages
 from tools.pages.command_line import render_commands
 from tools.pages.file_tree import PACKAGE, first_sentence, render_tree
 from tools.pages.markdown import first_sentence_of
-from tools.pages.navigation import index_pages, navigation
+from tools.pages.navigation import GROUPS, index_pages, navigation
 from tools.pages.settings import groups_of
 
 import railsearch
@@ -44,7 +44,9 @@ def test_every_page_is_in_the_navigation_once(written: Path) -> None:
     for path in (ROOT / "docs").rglob("*.md"):
         assert str(path.relative_to(ROOT / "docs")) in listed
     titles = [next(iter(entry)) for entry in settings["nav"]]
-    assert titles[1:5] == ["Tutorials", "How-to", "Concepts", "Reference"]
+    assert titles[:6] == ["Home", "Tutorials", "How-to", "Examples", "Concepts", "Reference"]
+    how_to = next(entry["How-to"] for entry in settings["nav"] if "How-to" in entry)
+    assert [next(iter(group)) for group in how_to[1:]] == list(GROUPS["how-to"])
 
 
 def test_generated_pages_are_complete(written: Path) -> None:
