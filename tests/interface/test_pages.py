@@ -55,11 +55,14 @@ def test_generated_pages_are_complete(written: Path) -> None:
     for command in ("railsearch search", "railsearch index build", "railsearch serve", "railsearch recipes list"):
         assert f"## {command}\n" in commands
     assert "| `-k`, `--k` | `10` |" in commands
+    assert "| `--seeds` | 3, and 1 for a recipe |" in commands
     recipes = (reference / "recipes.md").read_text()
     for section, field in Recipe.model_fields.items():
         for group in groups_of(field.annotation):
             assert f"### {section}" in recipes
             assert all(f"| `{name}` |" in recipes for name in group.model_fields)
+    assert '| `["query", "item", "pair"]` |' in recipes
+    assert "GateInput" not in recipes
     assert "`railsearch_results_total` | counter | `index`, `exactness`" in (reference / "metrics.md").read_text()
     assert "| `NotEnoughItemsError` | `ValueError` |" in (reference / "errors.md").read_text()
     assert "## POST /v1/indexes/{name}/search" in (reference / "routes.md").read_text()
