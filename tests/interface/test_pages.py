@@ -64,7 +64,9 @@ def test_generated_pages_are_complete(written: Path) -> None:
     assert '| `["query", "item", "pair"]` |' in recipes
     assert "GateInput" not in recipes
     assert "`railsearch_results_total` | counter | `index`, `exactness`" in (reference / "metrics.md").read_text()
-    assert "| `NotEnoughItemsError` | `ValueError` |" in (reference / "errors.md").read_text()
+    errors = (reference / "errors.md").read_text()
+    assert "| `NotEnoughItemsError` | `ValueError` |" in errors
+    assert "| `ServerTimeoutError` | `RuntimeError`, `TimeoutError` |" in errors
     assert "## POST /v1/indexes/{name}/search" in (reference / "routes.md").read_text()
     assert "::: railsearch.index.index.Index" in (reference / "python" / "railsearch.md").read_text()
 

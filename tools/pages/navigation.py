@@ -19,8 +19,8 @@ SECTIONS = {
             "comparing", "choosing-a-strategy", "filtering", "index-on-disk", "live-updates", "migrating",
             "debugging", "benchmarking", "engines", "preparing-data", "recommenders", "training", "negatives",
             "several-processes", "distilling", "new-items", "updating", "evaluating", "recommending", "exporting",
-            "text-retrievers", "long-documents", "late-interaction", "integrations", "operating", "shards", "ray", "batch",
-            "scale", "own-similarity", "own-engine", "own-encoder",
+            "text-retrievers", "long-documents", "late-interaction", "integrations", "operating", "shards", "ray",
+            "batch", "scale", "own-similarity", "own-engine", "own-encoder",
         ),
     ),
     "concepts": (
@@ -56,7 +56,7 @@ GROUPS = {
         "Your own parts": "own-similarity",
     }
 }
-"""Headings within a section, each with the first page under it. Pages that no section names are under the last heading."""
+"""Headings within a section, each with the first page under it. Pages that no section names come last."""
 
 AFTER = {"how-to": ["examples.md", "examples-data.md"]}
 """Pages outside of the sections that follow one in the navigation, together; all others are at its end."""
