@@ -20,7 +20,7 @@ draw = np.random.default_rng(0)
 users = draw.normal(size=(NUM_USERS, DIM)).astype("float32")  # your features of users: age, country, tastes
 items = draw.normal(size=(NUM_ITEMS, DIM)).astype("float32")  # your features of items: price, genre, quality
 
-# 1. Logged feedback: somebody likes an item for its best side, which is no dot product.
+# 1. Logged feedback: somebody likes an item for its best side, which no dot product expresses.
 user_rows, item_rows = draw.integers(NUM_USERS, size=20_000), draw.integers(NUM_ITEMS, size=20_000)
 sides = (users[user_rows] * items[item_rows]).reshape(-1, 2, DIM // 2).sum(axis=2)  # (events, 2)
 liked = sides.max(axis=1) + 0.3 * draw.normal(size=20_000)

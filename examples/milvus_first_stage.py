@@ -2,8 +2,8 @@
 
 MILVUS_URI=http://127.0.0.1:19530 python examples/milvus_first_stage.py        # needs the extra `milvus`
 
-The index folder stays the truth: it holds components, gates and metadata. Milvus holds one vector for each item, which
-a sync writes. A server with a password reads it from the environment variable that `token_env` names.
+The index folder stays the source of truth: it holds components, gates and metadata. Milvus holds one vector for each
+item, which a sync writes. A server with a password reads it from the environment variable that `token_env` names.
 """
 
 import os

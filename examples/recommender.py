@@ -2,7 +2,7 @@
 
 python examples/recommender.py
 
-Replace the two files by your own: one row for each event (who, what, when), and one row for each product. The files
+Replace the two files with your own: one row for each event (who, what, when), and one row for each product. The files
 here describe an invented shop (`examples/data/make_shop.py`).
 """
 

@@ -2,7 +2,7 @@
 
 python examples/service.py
 
-`railsearch serve` owns the index, batches searches and takes new versions. Your service asks it through
+`railsearch serve` owns the index, batches searches and follows new versions. Your service asks it through
 `railsearch.client`, which needs neither torch nor the index. Here both run on this machine, over an excerpt of MedQuAD.
 """
 

@@ -12,7 +12,7 @@ from tools.pages.__main__ import ROOT, write_pages
 from tools.pages.command_line import render_commands
 from tools.pages.file_tree import PACKAGE, first_sentence, render_tree
 from tools.pages.markdown import first_sentence_of
-from tools.pages.navigation import index_pages, navigation
+from tools.pages.navigation import GROUPS, index_pages, navigation
 from tools.pages.settings import groups_of
 
 import railsearch
@@ -44,7 +44,9 @@ def test_every_page_is_in_the_navigation_once(written: Path) -> None:
     for path in (ROOT / "docs").rglob("*.md"):
         assert str(path.relative_to(ROOT / "docs")) in listed
     titles = [next(iter(entry)) for entry in settings["nav"]]
-    assert titles[1:5] == ["Tutorials", "How-to", "Concepts", "Reference"]
+    assert titles[:6] == ["Home", "Tutorials", "How-to", "Examples", "Concepts", "Reference"]
+    how_to = next(entry["How-to"] for entry in settings["nav"] if "How-to" in entry)
+    assert [next(iter(group)) for group in how_to[1:]] == list(GROUPS["how-to"])
 
 
 def test_generated_pages_are_complete(written: Path) -> None:
@@ -53,13 +55,18 @@ def test_generated_pages_are_complete(written: Path) -> None:
     for command in ("railsearch search", "railsearch index build", "railsearch serve", "railsearch recipes list"):
         assert f"## {command}\n" in commands
     assert "| `-k`, `--k` | `10` |" in commands
+    assert "| `--seeds` | 3, and 1 for a recipe |" in commands
     recipes = (reference / "recipes.md").read_text()
     for section, field in Recipe.model_fields.items():
         for group in groups_of(field.annotation):
             assert f"### {section}" in recipes
             assert all(f"| `{name}` |" in recipes for name in group.model_fields)
+    assert '| `["query", "item", "pair"]` |' in recipes
+    assert "GateInput" not in recipes
     assert "`railsearch_results_total` | counter | `index`, `exactness`" in (reference / "metrics.md").read_text()
-    assert "| `NotEnoughItemsError` | `ValueError` |" in (reference / "errors.md").read_text()
+    errors = (reference / "errors.md").read_text()
+    assert "| `NotEnoughItemsError` | `ValueError` |" in errors
+    assert "| `ServerTimeoutError` | `RuntimeError`, `TimeoutError` |" in errors
     assert "## POST /v1/indexes/{name}/search" in (reference / "routes.md").read_text()
     assert "::: railsearch.index.index.Index" in (reference / "python" / "railsearch.md").read_text()
 

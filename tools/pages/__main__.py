@@ -26,7 +26,10 @@ TOP = {
     "CONTRIBUTING.md": "maintainers/contributing.md",
     "CODE_OF_CONDUCT.md": "maintainers/code-of-conduct.md",
     "SECURITY.md": "maintainers/security.md",
+    "examples/data/README.md": "examples-data.md",
 }
+HOME = "---\nhide: [navigation]\n---\n\n"
+"""Front matter of the first page: it is in no section, so it needs no column for one."""
 
 
 def places() -> dict[str, str]:
@@ -71,6 +74,7 @@ def write_pages(target: Path) -> list[str]:
     texts = {place: text for place, text in pages.items() if place.endswith(".md")}
     texts |= index_pages(texts)
     pages |= {place: fence_shell_blocks(text) for place, text in texts.items()}
+    pages["index.md"] = HOME + pages["index.md"]
     shutil.rmtree(target, ignore_errors=True)
     for place, text in pages.items():
         (target / "pages" / place).parent.mkdir(parents=True, exist_ok=True)

@@ -69,6 +69,10 @@ def _row(parameter: TyperOption | TyperArgument) -> tuple[str, str, str]:
     default = parameter.default
     if parameter.required:
         shown = "required"
+    elif isinstance(parameter.show_default, str):
+        shown = parameter.show_default  # a default in words, such as that of a recipe
+    elif default is True and parameter.secondary_opts:
+        shown = f"`{parameter.opts[0]}`"
     elif default is None or default is False or callable(default) or default in ("", (), []):
         shown = ""
     else:

@@ -23,9 +23,8 @@ def render_errors() -> str:
     rows = []
     for name in errors.__all__:
         error = getattr(errors, name)
-        others = [base.__name__ for base in error.__mro__[1:] if base.__module__ == "builtins"]
-        also = next((base for base in others if base not in {"Exception", "BaseException", "object"}), "")
-        rows.append((f"`{name}`", f"`{also}`" if also else "", _first_paragraph(error)))
+        also = ", ".join(f"`{each.__name__}`" for each in _built_in(error))
+        rows.append((f"`{name}`", also, _first_paragraph(error)))
     problems = [(f"`{name}`", str(status), title) for name, (status, title) in TITLES.items()]
     return (
         f"{NOTE}{OPENING}```text\n{drawing}\n```\n\n## In Python\n\n"
@@ -34,6 +33,17 @@ def render_errors() -> str:
         "the name. The client of `railsearch.client` turns them into the errors above.\n\n"
         + table(["name", "status", "title"], problems)
     )
+
+
+def _built_in(error: type) -> list[type]:
+    """Return the built-in errors that an error also is, without those that another of them is.
+
+    >>> _built_in(errors.ServerTimeoutError), _built_in(errors.RailsearchError)
+    ([<class 'RuntimeError'>, <class 'TimeoutError'>], [])
+    """
+    found = [base for base in error.__mro__ if base.__module__ == "builtins" and base is not Exception]
+    found = [base for base in found if issubclass(base, Exception)]
+    return [base for base in found if not any(other is not base and issubclass(other, base) for other in found)]
 
 
 def _first_paragraph(error: type) -> str:

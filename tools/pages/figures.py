@@ -16,6 +16,7 @@ if TYPE_CHECKING:
 IMAGES = Path(__file__).parents[2] / "docs" / "images"
 COSINE = "#8a94a6"
 COLORS = {"Average": "#2563eb", "PerComponent": "#d97706", "Weighted": "#059669", "BruteForce": "#111827"}
+TIMES = (1, 2, 5, 10, 20, 50, 100, 200, 500)
 MODELS = ("Video", "ML-1M", "Beauty, skewed", "Beauty, random start")
 
 
@@ -57,8 +58,10 @@ def draw_recall_against_time() -> "Figure":
             axis.plot(times, recalls, marker="o", markersize=3, linewidth=1, color=COLORS[kind], label=kind)
         axis.set_title(model, fontsize=9)
         axis.set_xscale("log")
+        low, high = axis.get_xlim()
+        axis.set_xticks([time for time in TIMES if low <= time <= high])
         axis.xaxis.set_major_formatter("{x:g}")
-        axis.xaxis.set_minor_formatter("")
+        axis.minorticks_off()
         axis.set_xlabel("CPU ms, batch of 32", fontsize=8)
         axis.set_ylabel("recall of the top 100", fontsize=8)
     axes[0].legend(frameon=False, fontsize=8)

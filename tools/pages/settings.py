@@ -1,5 +1,6 @@
 """The reference of recipes: every setting, from the classes that check it."""
 
+import json
 import types
 import typing
 from collections.abc import Iterator
@@ -65,7 +66,7 @@ def _row(name: str, field: FieldInfo) -> tuple[str, str, str, str, str]:
         default = "required"
     else:
         value = field.get_default(call_default_factory=True)  # type: ignore[call-overload]
-        default = "its defaults" if isinstance(value, Config) else f"`{value}`" if value is not None else ""
+        default = "its defaults" if isinstance(value, Config) else f"`{json.dumps(value)}`" if value is not None else ""
     bounds = [
         f"{sign} {getattr(each, word):,}" for each in field.metadata for word, sign in SIGNS if hasattr(each, word)
     ]

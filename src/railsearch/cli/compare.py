@@ -77,7 +77,11 @@ def compare(
         ),
     ] = None,
     model: Annotated[
-        Path | None, typer.Option(help="A folder with a Hugging Face model that encodes texts.", show_default=False)
+        Path | None,
+        typer.Option(
+            help="A folder with a Hugging Face model that encodes texts, or package:NAME of an installed package.",
+            show_default=False,
+        ),
     ] = None,
     seeds: Annotated[
         int | None,

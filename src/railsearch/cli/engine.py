@@ -64,8 +64,8 @@ def sync(
 ) -> None:
     """Bring a collection up to the newest version of an index; create it if it is missing.
 
-    Only items that changed are written or removed. A sync that was interrupted goes on when it is called again. The
-    index folder stays the truth: it holds the components, the gates and the metadata, and scores all candidates.
+    Only items that changed are written or removed. Run the command again to complete an interrupted sync. The index
+    folder stays the source of truth: it holds the components, the gates and the metadata, and scores all candidates.
 
     Example: railsearch engine sync movies.index --engine milvus --uri http://127.0.0.1:19530 --collection movies
 

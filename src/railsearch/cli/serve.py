@@ -109,7 +109,7 @@ def serve(
     machine can reach the server, and nothing can be changed.
 
     A running server follows its folders: POST /v1/indexes/NAME/refresh, or --watch, serves a new version without a
-    pause. SIGTERM answers what waits and ends with exit code 0.
+    pause. On SIGTERM, it answers all waiting requests and ends with exit code 0.
 
     Example: railsearch serve movies.index
 

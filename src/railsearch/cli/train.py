@@ -56,8 +56,8 @@ def train(
         Path | None,
         typer.Option(
             "--from",
-            help="A model folder to start from: an update goes on with new events, items and users, or a mixture "
-            "continues a cosine. It is not changed.",
+            help="A model folder to start from: update a recommender with new events, items and users, or continue a "
+            "cosine as a mixture. The folder is not changed.",
             show_default=False,
         ),
     ] = None,

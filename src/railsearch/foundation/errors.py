@@ -15,11 +15,11 @@ RailsearchError
 ├── StorageError             (also an OSError) a file or folder that cannot be written: a full disk, no permission
 ├── DownloadError            (also an OSError) a download that failed, or that is not the expected file
 ├── MissingExtraError        (also an ImportError) an optional dependency that is not installed
-├── NotEnoughMemoryError     (also a MemoryError) work that needs more memory than there is, refused before it starts
+├── NotEnoughMemoryError     (also a MemoryError) work that needs more memory than available, refused before it starts
 ├── EngineError              (also a RuntimeError) a first-stage engine that failed or broke its contract
 ├── TrainingError            (also a RuntimeError) training went wrong; the best weights so far were kept
 ├── ClusterError             (also a RuntimeError) a cluster of workers that cannot be reached or used
-└── ServerError              (also a RuntimeError) a server that failed, or that is no railsearch server
+└── ServerError              (also a RuntimeError) a server that failed, or that is not a railsearch server
     ├── ServerUnreachableError  (also a ConnectionError) no connection, or one that broke
     ├── ServerTimeoutError      (also a TimeoutError) no answer within the time that a call was given
     ├── ServerBusyError         too many requests, loading, or shutting down; try again later
@@ -92,7 +92,7 @@ class MissingExtraError(RailsearchError, ImportError):
 
 
 class NotEnoughMemoryError(RailsearchError, MemoryError):
-    """Work that needs more memory than there is; nothing was computed or changed."""
+    """Work that needs more memory than is available; nothing was computed or changed."""
 
 
 class EngineError(RailsearchError, RuntimeError):
@@ -108,7 +108,7 @@ class ClusterError(RailsearchError, RuntimeError):
 
 
 class ServerError(RailsearchError, RuntimeError):
-    """A server that failed, that refused a request, or that is no railsearch server."""
+    """A server that failed, that refused a request, or that is not a railsearch server."""
 
 
 class ServerUnreachableError(ServerError, ConnectionError):
