@@ -1,7 +1,7 @@
 """Passages on their way into an index: ids, texts and batches, without any language model."""
 
 import dataclasses
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 import pytest
 import torch
@@ -58,14 +58,18 @@ def test_what_is_no_passages(given: object) -> None:
 class Lengths:
     """A model that encodes a text as its length."""
 
-    def locate_passages(self, texts: Sequence[str]) -> tuple[Tensor, None]:
+    def locate_passages(
+        self, texts: Sequence[str], on_texts: Callable[[float], None] | None = None
+    ) -> tuple[Tensor, None]:
+        assert on_texts is not None
+        on_texts(len(texts))
         return torch.tensor([[float(len(text))] for text in texts]), None
 
 
 def test_batches_bring_components_and_metadata_in_order(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(passages, "PASSAGES_PER_BATCH", 2)
     texts = ["a", "bb", "ccc", "dddd", "eeeee"]
-    done: list[int] = []
+    done: list[float] = []
     given = as_passages({f"p{n}": text for n, text in enumerate(texts)})
     batches = list(given.encode(Lengths(), done.append))
     assert done == [2, 2, 1]
