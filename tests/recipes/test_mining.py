@@ -112,3 +112,8 @@ def test_encoding_for_mining_and_validation_writes_lines_without_a_terminal(
     epochs = [place for place, line in enumerate(lines) if line.startswith("epoch ")]
     assert len(encoded) == 3  # validation of the start, mining, validation
     assert encoded[0] < epochs[0] < encoded[1] < encoded[2] < epochs[1]
+
+
+def test_more_negatives_than_the_depth_are_refused() -> None:
+    with pytest.raises(InvalidInputError, match="mine_negatives is 20 but they are drawn from mine_depth = 5"):
+        TextTrainingConfig(mine_negatives=20, mine_depth=5)

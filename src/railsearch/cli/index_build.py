@@ -140,7 +140,9 @@ def build(
         seconds = time.perf_counter() - started
         if chosen is not None:
             Index.open(index, engine=chosen).prepare_engine()
-        encoding = f"{len(texts) / seconds:,.0f} passages per second; {describe_lengths(retriever, texts)}"
+        rate = len(texts) / seconds
+        shown = f"{rate:,.0f}" if rate >= 10 else f"{rate:.2g}"  # books take seconds each
+        encoding = f"{shown} passages per second; {describe_lengths(retriever, texts)}"
         report(built, as_json, {"encoding": encoding})
         return
     assert items is not None

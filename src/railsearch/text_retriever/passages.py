@@ -39,6 +39,8 @@ class Passages:
 
     def encode(self, model: TextModel, on_rows: Callable[[float], None]) -> ItemBatches:
         """Encode the passages batch by batch, with their texts as metadata; `on_rows` counts those that are done."""
+        if not len(self):
+            raise InvalidInputError("passages is empty; give at least 1 passage.")
         return ItemBatches(_encoded_batches(model, self, on_rows), len(self))
 
 
@@ -61,7 +63,7 @@ class EncodedPassages:
 def as_passages(passages: PassagesLike) -> Passages:
     """Check texts and ids of passages; a list of texts has no ids."""
     found = _ids_and_texts(passages)
-    check_texts(found.texts)
+    check_texts(found.texts, ids=found.ids)
     if found.ids is not None:
         Numbering().number(found.ids, len(found))  # raises if they are wrong
     return found

@@ -96,7 +96,11 @@ def find_best(similarity: Similarity, query_parts: QueryParts, item_parts: ItemP
 
 
 def _checked(values: ArrayLike, count: int) -> Tensor:
-    scores = as_tensor(values, "the teacher's scores").cpu()
+    if values is None:
+        raise InvalidInputError(
+            f"the teacher returned None for {count} query-item pairs; return one number for each: ({count},)."
+        )
+    scores = as_tensor(values, "the teacher's result").cpu()
     if tuple(scores.shape) != (count,):
         raise InvalidInputError(
             f"the teacher returned scores of shape {tuple(scores.shape)} for {count} query-item pairs; return one "

@@ -55,6 +55,26 @@ def test_what_is_no_passages(given: object) -> None:
         as_passages(given)
 
 
+@pytest.mark.parametrize(
+    ("given", "message"),
+    [
+        ({"p7": "a", "p8": " "}, "passage 'p8' is empty; remove it"),
+        ({7: "a", 8: None}, "passage 8 is None, of type NoneType"),
+        (["a", ""], r"texts\[1\] is empty"),
+        ({"p7": "half \ud83d"}, "passage 'p7' has half of a surrogate pair"),
+    ],
+)
+def test_wrong_texts_are_named_by_their_ids(given: object, message: str) -> None:
+    with pytest.raises(InvalidInputError, match=message):
+        as_passages(given)
+
+
+@pytest.mark.parametrize("given", [[], {}])
+def test_no_passages_cannot_be_indexed(given: object) -> None:
+    with pytest.raises(InvalidInputError, match="passages is empty; give at least 1 passage"):
+        as_passages(given).encode(Lengths(), lambda _: None)
+
+
 class Lengths:
     """A model that encodes a text as its length."""
 
