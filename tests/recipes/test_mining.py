@@ -7,8 +7,9 @@ import pytest
 import torch
 
 from railsearch import TextRetriever
-from railsearch.data import QuestionPassages
+from railsearch.data import QuestionPassages, split_questions
 from railsearch.errors import InvalidInputError
+from railsearch.foundation import progress
 from railsearch.models import TextModel
 from railsearch.recipes import TextTrainingConfig
 from railsearch.training.mining import NegativeMiner, mine_negatives
@@ -98,3 +99,21 @@ def test_texts_longer_than_the_model_are_refused(base: Path) -> None:
     assert make_retriever(base, max_passage_length=32).model.encoder.dim == 16
     with pytest.raises(InvalidInputError, match=r"max_passage_length is 33 but .* takes 32 tokens; ask for"):
         _ = make_retriever(base, max_passage_length=33).model
+
+
+def test_encoding_for_mining_and_validation_writes_lines_without_a_terminal(
+    base: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr(progress, "SECONDS_BETWEEN_LINES", 0.0)
+    data = split_questions(DATA, validation_share=0.2, test_share=0.0, seed=0)
+    TextRetriever.fit(data, make_recipe(base, TextTrainingConfig(epochs=1, mine_negatives=1)))
+    lines = capfd.readouterr().err.splitlines()
+    encoded = [place for place, line in enumerate(lines) if line == "encoding passage texts: 20 of 20"]
+    epochs = [place for place, line in enumerate(lines) if line.startswith("epoch ")]
+    assert len(encoded) == 3  # validation of the start, mining, validation
+    assert encoded[0] < epochs[0] < encoded[1] < encoded[2] < epochs[1]
+
+
+def test_more_negatives_than_the_depth_are_refused() -> None:
+    with pytest.raises(InvalidInputError, match="mine_negatives is 20 but they are drawn from mine_depth = 5"):
+        TextTrainingConfig(mine_negatives=20, mine_depth=5)

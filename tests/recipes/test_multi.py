@@ -136,3 +136,9 @@ def test_dropout_of_components_reaches_a_mixture_of_texts(base: Path) -> None:
     similarity = TextRetriever(recipe).model.similarity
     assert isinstance(similarity, MixtureOfLogits)
     assert similarity.component_dropout == 0.3
+
+
+def test_a_cosine_has_no_components_to_keep_apart(base: Path) -> None:
+    sections = {"similarity": {"kind": "cosine"}, "training": TextTrainingConfig(decorrelation_weight=0.1)}
+    with pytest.raises(InvalidInputError, match=r"decorrelation_weight is 0\.1 but a cosine has one component"):
+        make_recipe(base, pooling="mean", **sections)

@@ -13,6 +13,7 @@ from railsearch import Recommender, TextRetriever
 from railsearch.data import QuestionPassages
 from railsearch.errors import InvalidInputError
 from railsearch.recipes import TextTrainingConfig, update_recipe
+from railsearch.training import asking
 from railsearch.training.task import Batch
 from railsearch.training.tasks.students import TextStudent
 from tests.support.tiny_text import PAIRS, make_base, make_data, make_recipe
@@ -135,3 +136,22 @@ def test_passages_that_are_cut_into_windows_are_taught_window_by_window(base: Pa
     embedded = TextStudent(model.train(False), data, TextTrainingConfig()).embed(rows, rows + 5, batch)
     expected = model.encode_passages(data.passages[5:13])  # (8, 4, d)
     torch.testing.assert_close(embedded.items.detach().view_as(expected), expected, rtol=1e-4, atol=1e-5)
+
+
+def test_unknown_questions_are_refused_with_both_names_of_a_known_one(base: Path) -> None:
+    table = pl.DataFrame({"question": ["nobody?", PAIRS[0][0]], "passage": [PAIRS[0][1], PAIRS[1][1]], "score": [1, 2]})
+    message = f"unknown ids in column 'question', such as 'nobody\\?' in row 0; .* such as '0' or '{PAIRS[0][0]}'"
+    with pytest.raises(InvalidInputError, match=message):
+        TextRetriever.fit(PAIRS, make_recipe(base, TextTrainingConfig(epochs=1)), teacher=table, **QUIET)
+
+
+def test_a_slow_teacher_is_asked_for_few_pairs_at_a_time(base: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    asked = []
+
+    def slow(questions: np.ndarray, passages: np.ndarray) -> list[float]:
+        asked.append(len(questions))
+        return likes_next(questions, passages)
+
+    monkeypatch.setattr(asking, "PAIRS_PER_CALL", 300)
+    TextRetriever.fit(PAIRS, make_recipe(base, TextTrainingConfig(epochs=1, teacher_items=20)), teacher=slow, **QUIET)
+    assert asked == [300, 100]

@@ -309,3 +309,14 @@ def test_a_recipe_with_a_typo_is_refused(tmp_path: Path) -> None:
         read_recipe(file)
     with pytest.raises(InvalidInputError, match=r"encoder\.base is missing|encoder is missing"):
         TextRecipe()
+
+
+def test_a_build_of_windows_says_that_long_passages_were_cut_into_them(base: Path, tmp_path: Path) -> None:
+    retriever = make_retriever(base, pooling="windows", num_query_components=1, num_item_components=3)
+    retriever.save(tmp_path / "model")
+    (tmp_path / "passages.jsonl").write_text(json.dumps({"id": "long", "text": "it is w1 " * 9}))
+    built = json.loads(
+        run("index", "build", tmp_path / "i", "--model", tmp_path / "model", "--passages", tmp_path / "passages.jsonl",
+            "--json")
+    )  # fmt: skip
+    assert built["encoding"].endswith("per second; those longer than 12 tokens were cut into windows")

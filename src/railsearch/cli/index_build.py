@@ -1,6 +1,7 @@
 """`railsearch index build`: a new index from embeddings, passages or a recommender, in one folder or in shards."""
 
 import time
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Annotated
 
@@ -139,10 +140,10 @@ def build(
         seconds = time.perf_counter() - started
         if chosen is not None:
             Index.open(index, engine=chosen).prepare_engine()
-        encoder = retriever.model.encoder
-        num_cut = encoder.count_cut(list(texts.values()), Side.PASSAGE)
-        encoding = f"{len(texts) / seconds:,.0f} passages per second; {num_cut:,} of them are longer than "
-        report(built, as_json, {"encoding": f"{encoding}{encoder.max_passage_length} tokens and were truncated"})
+        rate = len(texts) / seconds
+        shown = f"{rate:,.0f}" if rate >= 10 else f"{rate:.2g}"  # books take seconds each
+        encoding = f"{shown} passages per second; {describe_lengths(retriever, texts)}"
+        report(built, as_json, {"encoding": encoding})
         return
     assert items is not None
     batches = read_items(items, ids=ids, metadata=metadata, id_column=id_column, embedding_column=embedding_column)
@@ -151,6 +152,15 @@ def build(
     built = Index.build(loaded, batches, path=index, precision=precision, scan=scan, engine=chosen)
     built.prepare_engine()
     report(built, as_json)
+
+
+def describe_lengths(retriever: TextRetriever, texts: Mapping[str, str]) -> str:
+    """Return what happened to passages that are longer than the encoder takes."""
+    encoder = retriever.model.encoder
+    if encoder.has_windows:
+        return f"those longer than {encoder.max_passage_length} tokens were cut into windows"
+    num_cut = encoder.count_cut(list(texts.values()), Side.PASSAGE)
+    return f"{num_cut:,} of them are longer than {encoder.max_passage_length} tokens and were truncated"
 
 
 def check_own_ids(ids: Path | None, metadata: Path | None) -> None:

@@ -1,6 +1,7 @@
 """Progress of long work on standard error: a bar on a terminal, otherwise an occasional line."""
 
 import contextlib
+import math
 import sys
 import time
 from collections.abc import Callable, Iterator, Mapping
@@ -74,7 +75,7 @@ class ProgressMeter:
         self,
         fields: Mapping[str, str | float] | None = None,
         *,
-        completed: int | None = None,
+        completed: float | None = None,
         advance: int | None = None,
     ) -> None:
         """Set fields of the bar, and set or advance the number of finished steps."""
@@ -104,19 +105,25 @@ class RateColumn(ProgressColumn):
 
 
 @contextlib.contextmanager
-def counting(work: str, total: int | None, *, is_shown: bool | None) -> Iterator[Callable[[int], None]]:
-    """Yield a function that adds to the number of finished items."""
+def counting(work: str, total: int | None, *, is_shown: bool | None) -> Iterator[Callable[[float], None]]:
+    """Yield a function that adds to the number of finished items; it takes parts of a long item too."""
     work = "".join(character if character.isprintable() else "?" for character in work)  # it may hold a file's name
     columns = (TextColumn("{task.fields[work]}", markup=False), BarColumn(), MofNCompleteColumn(), RateColumn())
 
     def describe(task: Task) -> str:
         of_total = "" if task.total is None else f" of {task.total:,.0f}"
-        return f"{work}: {task.completed:,.0f}{of_total}"
+        is_within = task.total and not float(task.completed).is_integer()  # an item: its share moves on
+        share = f" ({task.completed / task.total:.0%})" if is_within and task.total else ""
+        return f"{work}: {math.floor(task.completed):,}{of_total}{share}"
 
     with ProgressMeter(*columns, total=total, is_shown=is_shown, fields={"work": work}) as meter:
 
-        def count(items: int) -> None:
-            meter.update(advance=items)
+        done = 0.0
+
+        def count(items: float) -> None:
+            nonlocal done
+            done += items
+            meter.update(completed=round(done, 6))  # the parts of an item add up to 1
             meter.write_line(describe)
 
         yield count
@@ -133,6 +140,11 @@ def measuring(num_steps: int, *, is_shown: bool | None) -> Iterator[Callable[[st
             meter.write_line(lambda task: f"measuring {step}: {task.completed:,.0f} of {num_steps:,}")
 
         yield count
+
+
+def beside_a_bar(is_shown: bool | None) -> bool | None:
+    """Return what to show of work within work that has a bar of its own: lines without a terminal, else nothing."""
+    return None if is_shown is None and not sys.stderr.isatty() else False
 
 
 def announce(text: str, *, is_shown: bool | None) -> None:

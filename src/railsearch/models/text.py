@@ -1,7 +1,7 @@
 """The text model: a text encoder turns questions and passages into components, and a similarity compares them."""
 
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 from torch import Tensor, nn
 
@@ -40,15 +40,19 @@ class TextModel(nn.Module):
         components = self.encoder.encode(texts, Side.PASSAGE, show_progress=show_progress)  # (N, Px, d)
         return components.view(len(components), *self.similarity.item_shape)
 
-    def locate_passages(self, texts: Sequence[str]) -> tuple[Tensor, Tensor | None]:
+    def locate_passages(
+        self, texts: Sequence[str], on_texts: Callable[[float], None] | None = None
+    ) -> tuple[Tensor, Tensor | None]:
         """Return what `encode_passages` returns, and where each component is (N, Px, 2): its characters in the text.
 
-        The places are None if passages are not cut into windows.
+        The places are None if passages are not cut into windows. `on_texts` is told how many more texts are encoded.
         """
+        shape = self.similarity.item_shape
         if not self.encoder.has_windows:
-            return self.encode_passages(texts), None
-        found = self.encoder.encode_windows(texts, show_progress=False)
-        return found.components.view(len(found.components), *self.similarity.item_shape), found.spans
+            components = self.encoder.encode(texts, Side.PASSAGE, show_progress=False, on_texts=on_texts)  # (N, Px, d)
+            return components.view(len(components), *shape), None
+        found = self.encoder.encode_windows(texts, show_progress=False, on_texts=on_texts)
+        return found.components.view(len(found.components), *shape), found.spans
 
     def query_parts(self, texts: Sequence[str]) -> QueryParts:
         """Return the query side of each text."""

@@ -53,8 +53,9 @@ def train_model(
             "trained_layers is 0 and the similarity has no weights, so there is nothing to train; train at least one "
             "layer, or use a mixture."
         )
-    miner = NegativeMiner(model, data, config, folder) if config.mine_negatives else None
-    texts = TextTask(model, data, config, processes, miner)
+    shown = show_progress if processes.is_first else False
+    miner = NegativeMiner(model, data, config, folder, show_progress=shown) if config.mine_negatives else None
+    texts = TextTask(model, data, config, processes, miner, show_progress=shown)
     task: Task = texts
     about = {**describe_run(recipe, data), "first weights": first_weights}
     teacher = config.teacher if teacher is None else teacher

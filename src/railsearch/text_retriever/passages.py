@@ -37,8 +37,10 @@ class Passages:
     def __len__(self) -> int:
         return len(self.texts)
 
-    def encode(self, model: TextModel, on_rows: Callable[[int], None]) -> ItemBatches:
+    def encode(self, model: TextModel, on_rows: Callable[[float], None]) -> ItemBatches:
         """Encode the passages batch by batch, with their texts as metadata; `on_rows` counts those that are done."""
+        if not len(self):
+            raise InvalidInputError("passages is empty; give at least 1 passage.")
         return ItemBatches(_encoded_batches(model, self, on_rows), len(self))
 
 
@@ -52,7 +54,7 @@ class EncodedPassages:
     def __len__(self) -> int:
         return self.num_passages
 
-    def encode(self, model: TextModel, on_rows: Callable[[int], None]) -> ItemBatches:
+    def encode(self, model: TextModel, on_rows: Callable[[float], None]) -> ItemBatches:
         """Return the batches as they are; `model` must be the one that encoded them."""
         del model
         return ItemBatches(_counted(self.batches, on_rows), len(self))
@@ -61,7 +63,7 @@ class EncodedPassages:
 def as_passages(passages: PassagesLike) -> Passages:
     """Check texts and ids of passages; a list of texts has no ids."""
     found = _ids_and_texts(passages)
-    check_texts(found.texts)
+    check_texts(found.texts, ids=found.ids)
     if found.ids is not None:
         Numbering().number(found.ids, len(found))  # raises if they are wrong
     return found
@@ -111,25 +113,26 @@ def check_new(passages: Passages, index: HasIds) -> None:
         )
 
 
-def _counted(batches: Iterable[ItemBatch], on_rows: Callable[[int], None]) -> Iterator[ItemBatch]:
+def _counted(batches: Iterable[ItemBatch], on_rows: Callable[[float], None]) -> Iterator[ItemBatch]:
     for batch in batches:
         yield batch
         on_rows(len(batch.items))  # type: ignore[arg-type]  # components (n, Px, d)
 
 
-def _encoded_batches(model: TextModel, passages: Passages, on_rows: Callable[[int], None]) -> Iterator[ItemBatch]:
+def _encoded_batches(model: TextModel, passages: Passages, on_rows: Callable[[float], None]) -> Iterator[ItemBatch]:
     for first in range(0, len(passages), PASSAGES_PER_BATCH):
         rows = slice(first, first + PASSAGES_PER_BATCH)
-        components, table = encode_table(model, passages.texts[rows])
-        on_rows(len(components))
+        components, table = encode_table(model, passages.texts[rows], on_rows)
         yield ItemBatch(components, None if passages.ids is None else passages.ids[rows], table)
 
 
-def encode_table(model: TextModel, texts: Sequence[str]) -> "tuple[Tensor, DataFrame]":
+def encode_table(
+    model: TextModel, texts: Sequence[str], on_texts: Callable[[float], None] | None = None
+) -> "tuple[Tensor, DataFrame]":
     """Return the components of texts, and their metadata: the texts, and where each window is if there are windows."""
     import polars as pl  # noqa: PLC0415  (importing railsearch stays cheap)
 
-    components, spans = model.locate_passages(texts)  # (n, Px, d), (n, Px, 2)
+    components, spans = model.locate_passages(texts, on_texts)  # (n, Px, d), (n, Px, 2)
     table = pl.DataFrame({TEXT_COLUMN: list(texts)})
     if spans is None:
         return components, table

@@ -150,6 +150,11 @@ class TextRecipe(Config):
                 f"a cosine compares one component with one but the encoder has {counts[0]} and {counts[1]}; set "
                 "num_query_components and num_item_components to 1"
             )
+        if isinstance(self.similarity, CosineConfig) and self.training.decorrelation_weight:
+            raise InvalidInputError(
+                f"decorrelation_weight is {self.training.decorrelation_weight:g} but a cosine has one component for each "
+                "text, and nothing to keep apart; set it to 0, or use a mixture"
+            )
         return self
 
 

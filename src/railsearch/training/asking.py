@@ -19,7 +19,8 @@ from railsearch.training.teacher_tables import Names, read_teacher_table
 
 CANDIDATES_PER_ITEM = 4
 """Candidates that a function scores for each item of a list, so that the lists of a query differ between epochs."""
-PAIRS_PER_CALL = 2**16
+PAIRS_PER_CALL = 2**12
+"""Query-item pairs that a function scores at once: a cross-encoder takes seconds to minutes for so many."""
 QUERIES_PER_SEARCH = 256
 
 
@@ -95,7 +96,11 @@ def find_best(similarity: Similarity, query_parts: QueryParts, item_parts: ItemP
 
 
 def _checked(values: ArrayLike, count: int) -> Tensor:
-    scores = as_tensor(values, "the teacher's scores").cpu()
+    if values is None:
+        raise InvalidInputError(
+            f"the teacher returned None for {count} query-item pairs; return one number for each: ({count},)."
+        )
+    scores = as_tensor(values, "the teacher's result").cpu()
     if tuple(scores.shape) != (count,):
         raise InvalidInputError(
             f"the teacher returned scores of shape {tuple(scores.shape)} for {count} query-item pairs; return one "

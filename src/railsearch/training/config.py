@@ -1,10 +1,11 @@
 """Settings of the training loop and of the losses, as recipes and `fit` calls take them."""
 
 from enum import StrEnum
-from typing import Annotated
+from typing import Annotated, Self
 
-from pydantic import Field
+from pydantic import Field, model_validator
 
+from railsearch.foundation.errors import InvalidInputError
 from railsearch.foundation.inputs import LARGEST_SEED
 from railsearch.foundation.settings import Config
 from railsearch.training.distillation import TeacherLoss
@@ -229,3 +230,12 @@ class TextTrainingConfig(LoopConfig):
         ge=1,
         description="random passages that validation ranks besides the right ones; all passages by default",
     )
+
+    @model_validator(mode="after")
+    def _check_mining(self) -> Self:
+        if self.mine_negatives > self.mine_depth:
+            raise InvalidInputError(
+                f"mine_negatives is {self.mine_negatives} but they are drawn from mine_depth = {self.mine_depth} "
+                "passages of a question; set mine_depth to as many or more"
+            )
+        return self

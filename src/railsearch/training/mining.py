@@ -15,6 +15,7 @@ from torch import Generator, Tensor
 
 from railsearch.data import QuestionPassages, Questions
 from railsearch.foundation.files import new_file
+from railsearch.foundation.progress import beside_a_bar
 from railsearch.models.text import TextModel
 from railsearch.similarity import ItemParts, QueryParts, Similarity
 from railsearch.training.asking import find_best
@@ -36,12 +37,19 @@ class NegativeMiner:
     """
 
     def __init__(
-        self, model: TextModel, data: QuestionPassages, config: TextTrainingConfig, folder: Path | None = None
+        self,
+        model: TextModel,
+        data: QuestionPassages,
+        config: TextTrainingConfig,
+        folder: Path | None = None,
+        *,
+        show_progress: bool | None = False,
     ) -> None:
         self._model = model
         self._data = data
         self._config = config
         self._folder = folder
+        self._show_progress = show_progress
         self._epoch = -1
         self._mined = data.train
 
@@ -62,7 +70,9 @@ class NegativeMiner:
                 logger.warning("%s is damaged (%s); its negatives are mined again", file, error)
                 file.unlink()
         generator = derive_generator(self._config.seed, "mining", epoch)
-        pairs = mine_negatives(self._model, self._data, self._config, generator)
+        pairs = mine_negatives(
+            self._model, self._data, self._config, generator, show_progress=beside_a_bar(self._show_progress)
+        )
         logger.info("epoch %d: mined %d negatives for %d questions", epoch, len(pairs), len(self._data.train))
         if file is not None and self._folder is not None:
             with new_file(file) as written:
@@ -74,7 +84,12 @@ class NegativeMiner:
 
 @torch.no_grad()
 def mine_negatives(
-    model: TextModel, data: QuestionPassages, config: TextTrainingConfig, generator: Generator
+    model: TextModel,
+    data: QuestionPassages,
+    config: TextTrainingConfig,
+    generator: Generator,
+    *,
+    show_progress: bool | None = False,
 ) -> Tensor:
     """Return hard negatives (H, 2) of the training questions: question row, passage row; sorted.
 
@@ -86,6 +101,7 @@ def mine_negatives(
         data: questions and passages.
         config: depth, margin, and the number of passages to search.
         generator: draws the passages, on the CPU.
+        show_progress: draw a progress bar of the encoding; None draws it only on a terminal.
     """
     questions, similarity = data.train, model.similarity
     rows = _searched_rows(data, config, generator)  # (n,)
@@ -94,7 +110,7 @@ def mine_negatives(
     model.train(False)
     try:
         query_parts = model.query_parts(questions.texts)
-        item_parts = model.item_parts([data.passages[row] for row in rows.tolist()])
+        item_parts = model.item_parts([data.passages[row] for row in rows.tolist()], show_progress=show_progress)
         scores, places = find_best(similarity, query_parts, item_parts, min(config.mine_depth, len(rows)))  # (Q, k)
         right_scores = _pair_scores(similarity, query_parts, item_parts, own, torch.searchsorted(rows, right))  # (M,)
     finally:

@@ -33,6 +33,11 @@ class Names:
     aliases: "DataFrame | None" = None
     """Other names of rows, which come first: the columns id and row."""
 
+    def examples(self) -> str:
+        """Return the name of some row in each form that a table may have."""
+        found = [str(table["id"][0])[:SHOWN_CHARACTERS] for table in self.tables() if len(table)]
+        return " or ".join(repr(name) for name in dict.fromkeys(found))
+
     def tables(self) -> "list[DataFrame]":
         """Return tables of id and row, in the order in which they are tried."""
         import polars as pl  # noqa: PLC0415  (importing railsearch stays cheap)
@@ -123,6 +128,6 @@ def _rows(column: "Series", names: Names, source: str) -> Tensor:
         raise InvalidInputError(
             f"{source} names {is_unknown.sum()} unknown ids in column {column.name!r}, such as "
             f"{str(column[row])[:SHOWN_CHARACTERS]!r} in row {row}; give ids of the training data, such as "
-            f"{str(names.tables()[0]['id'][0])[:SHOWN_CHARACTERS]!r}, and drop the other rows."
+            f"{names.examples()}, and drop the other rows."
         )
     return torch.from_numpy(found.to_numpy().astype(np.int64))

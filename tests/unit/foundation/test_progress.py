@@ -25,6 +25,20 @@ def test_counting_writes_lines_to_standard_error(capfd: pytest.CaptureFixture[st
 
 
 @pytest.mark.usefixtures("lines_at_once")
+def test_parts_of_a_long_item_count(capfd: pytest.CaptureFixture[str]) -> None:
+    with counting("encoding passages", 2, is_shown=None) as count:
+        for _ in range(3):
+            count(1 / 3)
+        count(0.25)
+    assert capfd.readouterr().err.splitlines() == [
+        "encoding passages: 0 of 2 (17%)",
+        "encoding passages: 0 of 2 (33%)",
+        "encoding passages: 1 of 2",
+        "encoding passages: 1 of 2 (62%)",
+    ]
+
+
+@pytest.mark.usefixtures("lines_at_once")
 def test_measuring_writes_lines_to_standard_error(capfd: pytest.CaptureFixture[str]) -> None:
     with measuring(2, is_shown=None) as step:
         step("TwoPass")

@@ -1,7 +1,7 @@
 """Passages on their way into an index: ids, texts and batches, without any language model."""
 
 import dataclasses
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 import pytest
 import torch
@@ -55,17 +55,41 @@ def test_what_is_no_passages(given: object) -> None:
         as_passages(given)
 
 
+@pytest.mark.parametrize(
+    ("given", "message"),
+    [
+        ({"p7": "a", "p8": " "}, "passage 'p8' is empty; remove it"),
+        ({7: "a", 8: None}, "passage 8 is None, of type NoneType"),
+        (["a", ""], r"texts\[1\] is empty"),
+        ({"p7": "half \ud83d"}, "passage 'p7' has half of a surrogate pair"),
+    ],
+)
+def test_wrong_texts_are_named_by_their_ids(given: object, message: str) -> None:
+    with pytest.raises(InvalidInputError, match=message):
+        as_passages(given)
+
+
+@pytest.mark.parametrize("given", [[], {}])
+def test_no_passages_cannot_be_indexed(given: object) -> None:
+    with pytest.raises(InvalidInputError, match="passages is empty; give at least 1 passage"):
+        as_passages(given).encode(Lengths(), lambda _: None)
+
+
 class Lengths:
     """A model that encodes a text as its length."""
 
-    def locate_passages(self, texts: Sequence[str]) -> tuple[Tensor, None]:
+    def locate_passages(
+        self, texts: Sequence[str], on_texts: Callable[[float], None] | None = None
+    ) -> tuple[Tensor, None]:
+        assert on_texts is not None
+        on_texts(len(texts))
         return torch.tensor([[float(len(text))] for text in texts]), None
 
 
 def test_batches_bring_components_and_metadata_in_order(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(passages, "PASSAGES_PER_BATCH", 2)
     texts = ["a", "bb", "ccc", "dddd", "eeeee"]
-    done: list[int] = []
+    done: list[float] = []
     given = as_passages({f"p{n}": text for n, text in enumerate(texts)})
     batches = list(given.encode(Lengths(), done.append))
     assert done == [2, 2, 1]

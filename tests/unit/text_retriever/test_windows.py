@@ -1,5 +1,6 @@
 """A retriever over windows: it starts as its encoder, and trains with a gradient that does not depend on passes."""
 
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 import pytest
@@ -9,6 +10,8 @@ from torch import Generator, Tensor
 
 from railsearch import TextRetriever
 from railsearch.encoders import Side
+from railsearch.encoders.text import batches
+from railsearch.foundation import progress
 from railsearch.foundation.errors import InvalidInputError
 from railsearch.recipes import CosineConfig
 from railsearch.similarity import MixtureOfLogits
@@ -133,3 +136,23 @@ def test_windows_follow_only_windows(base: Path, similarity: object) -> None:
     with pytest.raises(InvalidInputError, match="start has pooling windows but the recipe mean"):
         continue_model(windows.model, plain.recipe)
     assert continue_model(windows.model, windows.recipe).encoder.has_windows
+
+
+def one_by_one(lengths: Sequence[int], *, tokens_per_batch: int) -> Iterator[list[int]]:
+    """Yield batches of one text."""
+    del tokens_per_batch
+    yield from ([row] for row in range(len(lengths)))
+
+
+@pytest.mark.parametrize("options", [{}, {"pooling": "mean", "num_item_components": 1}], ids=["windows", "mean"])
+def test_a_build_shows_its_progress_between_batches_of_the_encoder(
+    base: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str], options: dict[str, object]
+) -> None:
+    monkeypatch.setattr(progress, "SECONDS_BETWEEN_LINES", 0.0)
+    monkeypatch.setattr(batches, "batches_by_length", one_by_one)
+    retriever = make_windows(base, **options)
+    retriever.build_index(LONG)
+    lines = capfd.readouterr().err.splitlines()
+    assert len(lines) > 1
+    assert lines[0].startswith("encoding passages: ")
+    assert lines[-1] == "encoding passages: 3 of 3"

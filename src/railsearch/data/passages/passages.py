@@ -4,6 +4,7 @@ import logging
 from array import array
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from pathlib import Path
 
 import numpy as np
 import torch
@@ -284,6 +285,8 @@ def _as_pairs(pairs: Iterable[object] | ArrowTable, source: str) -> Iterator[tup
                 )
         yield from frame.select(QUESTION, PASSAGE).iter_rows()
         return
+    if isinstance(pairs, (str, Path)):
+        raise InvalidInputError(f"{source} is a path or a text, {str(pairs)!r:.80}; read a file with read_passages.")
     for number, pair in enumerate(pairs):
         if isinstance(pair, str) or not isinstance(pair, Sequence) or len(pair) != 2:
             raise InvalidInputError(f"row {number} of {source} is not a pair; give a question and a passage.")

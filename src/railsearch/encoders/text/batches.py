@@ -18,6 +18,8 @@ from railsearch.foundation.progress import counting
 
 logger = logging.getLogger("railsearch.encoders.text.encoder")
 
+OnTexts = Callable[[float], None]
+"""A function that is told how many more texts are encoded; parts of a long text count as well."""
 LONG_ENCODE = 1.0
 """Seconds; a longer encode is logged as information."""
 
@@ -46,7 +48,7 @@ def run_batches(
     tokens: Sequence[Sequence[int]],
     side: Side,
     tokens_per_batch: int,
-    count: Callable[[int], None],
+    count: OnTexts,
 ) -> Tensor:
     """Return the components (N, P, D) of rows of token ids, in fp32 on the CPU; `count` is told how many are done."""
     outputs: Tensor | None = None
@@ -62,31 +64,43 @@ def run_batches(
 
 @torch.no_grad()
 def encode_windows(
-    encoder: RowEncoder, texts: Sequence[str], *, tokens_per_batch: int, show_progress: bool | None
+    encoder: RowEncoder,
+    texts: Sequence[str],
+    *,
+    tokens_per_batch: int,
+    show_progress: bool | None,
+    on_texts: OnTexts | None,
 ) -> WindowEncoding:
     """Return the components of passages that are cut into windows, and where each one is."""
     num_components = encoder.num_item_components
     parts = []
-    with encoding(encoder, texts, Side.PASSAGE, show_progress=show_progress) as count:
+    with encoding(encoder, texts, Side.PASSAGE, show_progress=show_progress, on_texts=on_texts) as count:
         for first, last in chunks(texts):
             windowed = WindowedTexts.of(encoder.tokenize_windows(texts[first:last]))
-            vectors = run_batches(encoder, windowed.tokens, Side.PASSAGE, tokens_per_batch, lambda _: None)[:, 0]
+            per_window = (last - first) / len(windowed.windows)  # a book counts while it is encoded
+
+            def count_windows(number: float, per_window: float = per_window) -> None:
+                count(number * per_window)
+
+            vectors = run_batches(encoder, windowed.tokens, Side.PASSAGE, tokens_per_batch, count_windows)[:, 0]
             parts.append(join_windows(vectors, windowed, num_components))
-            count(last - first)
     return WindowEncoding.stack(parts, num_components=num_components, dim=encoder.dim)
 
 
 @contextlib.contextmanager
 def encoding(
-    encoder: RowEncoder, texts: Sequence[str], side: Side, *, show_progress: bool | None
-) -> Iterator[Callable[[int], None]]:
-    """Switch to eval mode, show progress, and log the time that it took."""
+    encoder: RowEncoder,
+    texts: Sequence[str],
+    side: Side,
+    *,
+    show_progress: bool | None,
+    on_texts: OnTexts | None,
+) -> Iterator[OnTexts]:
+    """Switch to eval mode, show progress, and log the time that it took; `on_texts` shows the progress itself."""
     start = time.perf_counter()
-    with (
-        eval_mode(encoder.modules()),
-        counting(f"encoding {side} texts", len(texts), is_shown=show_progress) as count,
-    ):
-        yield count
+    is_shown = show_progress if on_texts is None else False
+    with eval_mode(encoder.modules()), counting(f"encoding {side} texts", len(texts), is_shown=is_shown) as count:
+        yield count if on_texts is None else on_texts
     seconds = time.perf_counter() - start
     level = logging.INFO if seconds >= LONG_ENCODE else logging.DEBUG  # a search with one query is not worth a line
     logger.log(level, "encoded %d %s texts in %.1f s, %.0f/s", len(texts), side, seconds, len(texts) / seconds)

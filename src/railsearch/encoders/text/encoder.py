@@ -20,7 +20,7 @@ from railsearch.encoders.text.backbone import (
     run,
 )
 from railsearch.encoders.text.base import find_base
-from railsearch.encoders.text.batches import encode_windows, encoding, run_batches
+from railsearch.encoders.text.batches import OnTexts, encode_windows, encoding, run_batches
 from railsearch.encoders.text.folder import (
     FORMAT,
     SavedText,
@@ -229,7 +229,13 @@ class TextEncoder(nn.Module):
 
     @torch.no_grad()
     def encode(
-        self, texts: Sequence[str], side: Side, *, tokens_per_batch: int = 8192, show_progress: bool | None = None
+        self,
+        texts: Sequence[str],
+        side: Side,
+        *,
+        tokens_per_batch: int = 8192,
+        show_progress: bool | None = None,
+        on_texts: OnTexts | None = None,
     ) -> Tensor:
         """Return the components of texts in eval mode: (N, P, D) in fp32 on the CPU, in the order of the texts.
 
@@ -239,22 +245,29 @@ class TextEncoder(nn.Module):
             tokens_per_batch: most tokens of a batch, including padding; this bounds memory.
             show_progress: True draws a progress bar, False shows nothing; by default, a bar on a terminal, and an
                 occasional line elsewhere.
+            on_texts: is told how many more texts are encoded, in place of the bar.
         """
         side = as_choice(Side, side, name="side")
         if self.has_windows and side is Side.PASSAGE:
-            found = self.encode_windows(texts, tokens_per_batch=tokens_per_batch, show_progress=show_progress)
-            return found.components  # (N, P, D)
+            return self.encode_windows(
+                texts, tokens_per_batch=tokens_per_batch, show_progress=show_progress, on_texts=on_texts
+            ).components  # (N, P, D)
         check_texts(texts)
         check_count(tokens_per_batch, name="tokens_per_batch")
         components = torch.empty(len(texts), self._settings.num_components(side), self.dim)  # (N, P, D)
-        with encoding(self, texts, side, show_progress=show_progress) as count:
+        with encoding(self, texts, side, show_progress=show_progress, on_texts=on_texts) as count:
             for first, last in chunks(texts):
                 tokens = self.tokenize(texts[first:last], side)
                 components[first:last] = run_batches(self, tokens, side, tokens_per_batch, count)
         return components
 
     def encode_windows(
-        self, texts: Sequence[str], *, tokens_per_batch: int = 8192, show_progress: bool | None = None
+        self,
+        texts: Sequence[str],
+        *,
+        tokens_per_batch: int = 8192,
+        show_progress: bool | None = None,
+        on_texts: OnTexts | None = None,
     ) -> WindowEncoding:
         """Return the components of passages that are cut into windows, as `encode` does, and where each one is.
 
@@ -263,7 +276,9 @@ class TextEncoder(nn.Module):
         """
         check_texts(texts)
         check_count(tokens_per_batch, name="tokens_per_batch")
-        return encode_windows(self, texts, tokens_per_batch=tokens_per_batch, show_progress=show_progress)
+        return encode_windows(
+            self, texts, tokens_per_batch=tokens_per_batch, show_progress=show_progress, on_texts=on_texts
+        )
 
     def save(self, path: str | Path, *, overwrite: bool = False) -> None:
         """Write a folder with weights, settings and tokenizer; if the process is killed, a complete folder remains."""

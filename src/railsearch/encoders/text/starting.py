@@ -81,6 +81,10 @@ def _with_lengths(settings: TextEncoderConfig, longest: int) -> TextEncoderConfi
     """Return settings that cut texts where the folder does, if that is earlier."""
     lengths = {f"max_{side}_length": min(settings.max_length(side), longest) for side in Side}
     cut = settings.model_copy(update=lengths)
-    if cut != settings:
-        logger.info("%s takes %d tokens; longer texts are cut there", settings.base, longest)
+    for name, length in lengths.items():
+        if length < (asked := getattr(settings, name)):
+            level = logging.WARNING if name in settings.model_fields_set else logging.INFO  # an own choice, or a default
+            logger.log(
+                level, "%s is %d but %s takes %d tokens; longer texts are cut there", name, asked, settings.base, length
+            )
     return cut

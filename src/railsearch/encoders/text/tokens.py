@@ -174,17 +174,19 @@ def _make_tokens(tokenizer: "PreTrainedTokenizerFast", settings: TextEncoderConf
     return TextTokens(tokenizer, settings=settings, place=place)
 
 
-def check_texts(texts: Sequence[str]) -> None:
-    """Check that every text is a string with a visible character."""
+def check_texts(texts: Sequence[str], *, ids: Sequence[str] | Sequence[int] | None = None) -> None:
+    """Check that every text is a string with a visible character; errors name its id, if texts have ids."""
     if isinstance(texts, str):
         raise InvalidInputError("texts is one string; give a list of texts, [text] for a single one.")
     for row, text in enumerate(texts):
+        if isinstance(text, str) and text.strip() and _is_unicode(text):
+            continue
+        name = f"texts[{row}]" if ids is None else f"passage {ids[row]!r:.80}"
         if not isinstance(text, str):
-            raise InvalidInputError(f"texts[{row}] is {text!r}, of type {type(text).__name__}; give strings.")
+            raise InvalidInputError(f"{name} is {text!r:.80}, of type {type(text).__name__}; give strings.")
         if not text.strip():
-            raise InvalidInputError(f"texts[{row}] is empty; remove it, or give it a text.")
-        if not _is_unicode(text):
-            raise InvalidInputError(f"texts[{row}] has half of a surrogate pair, which is not a character; repair it.")
+            raise InvalidInputError(f"{name} is empty; remove it, or give it a text.")
+        raise InvalidInputError(f"{name} has half of a surrogate pair, which is not a character; repair it.")
 
 
 def _is_unicode(text: str) -> bool:

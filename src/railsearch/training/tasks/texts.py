@@ -9,6 +9,7 @@ from railsearch.data import QuestionPassages, Questions
 from railsearch.encoders import Side
 from railsearch.foundation.errors import InvalidInputError
 from railsearch.foundation.metrics import summarize
+from railsearch.foundation.progress import beside_a_bar
 from railsearch.models.ranking import PASSAGE_CUTOFFS, rank_questions
 from railsearch.models.text import TextModel
 from railsearch.training.cached import CachedEncoding
@@ -37,6 +38,8 @@ class TextTask:
         config: TextTrainingConfig,
         processes: Processes | None = None,
         miner: NegativeMiner | None = None,
+        *,
+        show_progress: bool | None = False,
     ) -> None:
         self.model: nn.Module = model
         self._model = model
@@ -44,6 +47,7 @@ class TextTask:
         self._config = config
         self._processes = processes or Processes()
         self._miner = miner
+        self._show_progress = show_progress
         self._pairs = data.train.pairs  # (M, 2)
         self._device = next(model.parameters()).device
         num_passages = len(data.passages)
@@ -108,7 +112,7 @@ class TextTask:
         if self._data.validation is None:
             return None
         passages = [self._data.passages[row] for row in self.ranked.tolist()]
-        item_parts = self._model.item_parts(passages)
+        item_parts = self._model.item_parts(passages, show_progress=beside_a_bar(self._show_progress))
         return summarize(
             rank_questions(self._model, self._data.validation, item_parts, rows=self.ranked), ks=PASSAGE_CUTOFFS
         )

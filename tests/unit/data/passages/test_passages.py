@@ -119,6 +119,8 @@ def test_tables_are_pairs() -> None:
     [
         ([], "pairs has no passages"),
         (["ab"], "row 0 of pairs is not a pair"),
+        ("faq.jsonl", "pairs is a path or a text, 'faq.jsonl'; read a file with read_passages"),
+        (Path("faq.jsonl"), "pairs is a path or a text, 'faq.jsonl'"),
         ([("q", "p"), ("q",)], "row 1 of pairs is not a pair"),
         ([("q", "p"), ("q", " ")], "passage in row 1 of pairs is empty"),
         ([("", "p")], "question in row 0 of pairs is empty"),

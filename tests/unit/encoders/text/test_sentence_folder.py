@@ -1,6 +1,7 @@
 """Folders of sentence-transformers as a base: step 0 equals their own cosine, and hostile ones are refused."""
 
 import json
+import logging
 from pathlib import Path
 from typing import Any
 
@@ -120,6 +121,17 @@ def test_prompts_lengths_and_lowercase(tmp_path: Path) -> None:
     several = TextEncoderConfig(base=str(folder), pooling="multi", max_query_length=12, max_passage_length=12)
     assert encoder.repooled(several).tokenize(["w3"], Side.QUERY) == encoder.tokenize(["w3"], Side.QUERY)
     assert encoder_of(folder, pooling="mean").max_query_length == 12  # the folder's limit belongs to its own pooling
+
+
+def test_a_stated_length_beyond_the_limit_of_the_folder_is_warned_of(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    folder = make_sentence_folder(tmp_path / "base", transformer={"max_seq_length": 5})
+    with caplog.at_level(logging.WARNING):
+        TextEncoder.from_pretrained(TextEncoderConfig(base=str(folder), max_passage_length=9))  # a query has the default
+    assert [record.message for record in caplog.records if record.name.startswith("railsearch")] == [
+        f"max_passage_length is 9 but {folder} takes 5 tokens; longer texts are cut there"
+    ]
 
 
 def write_modules(folder: Path, modules: object) -> None:
