@@ -64,6 +64,7 @@ def test_from_a_recipe_to_a_model(folder: Path) -> None:
     assert f"protocol: {model.card.protocol}" in text
     assert f"epoch {model.card.best_epoch} of 2, picked by MRR on validation items" in text
     assert f"saved: {folder / 'run' / 'model'}" in text
+    assert model.recipe.data.folder == str(folder / "cycles")
     assert len(losses(folder / "run")) == 2
     assert (folder / "run" / "model" / "README.md").is_file()
 
