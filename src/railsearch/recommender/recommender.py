@@ -97,7 +97,7 @@ class Recommender:
             show_progress: draw a progress bar; by default only on a terminal.
         """
         if start is not None and not isinstance(start, Recommender):
-            raise InvalidInputError(f"start is {start!r:.80}; give a Recommender: Recommender.load reads a folder.")
+            raise InvalidInputError(f"start is {start!r:.200}; give a Recommender: Recommender.load reads a folder.")
         if save_to is not None:
             check_target(FORMAT, as_path(save_to), overwrite=overwrite)
         processes = processes or Processes()
