@@ -64,7 +64,7 @@ def test_to_users_without_a_history(folder: Path, recommender: Recommender, caps
     arguments = ("recommend", folder / "model", "--users", "7,99", "--data", folder / "data", "-k", 4, "--json")
     assert run_main(*arguments) != 0
     message = " ".join(capsys.readouterr().err.split())
-    assert "users[1] is '99', whose history is unknown; pass it as --history, or call" in message
+    assert "users[1] is '99', whose history is unknown; pass it as --history, or pass --cold-start popular" in message
     assert "--cold-start popular" in message
     printed = json.loads(run(*arguments, "--cold-start", "popular"))
     expected = recommender.recommend([7, 99], 4, cold_start="popular")
@@ -100,7 +100,7 @@ def test_viewed_and_unknown_items(folder: Path, recommender: Recommender) -> Non
         (["--users", "1"], "--users needs their histories; add --data"),
         (["--history", "1", "--engine", "Faiss(flat)"], "--engine searches an index on disk; add --index"),
         (["--history", "1", "--strategy", "Best"], "there is no strategy 'Best'"),
-        (["--history", ""], "the history of 0 has no events"),
+        (["--history", ""], r"histories\[0\] has no events"),
         (["--history", "1", "-k", "41"], "k is 41 but there are 40 items; ask for k <= 40"),
     ],
 )
@@ -145,12 +145,12 @@ def test_evaluate_wrongly(folder: Path, capsys: pytest.CaptureFixture[str], flag
 
 
 def test_no_model(folder: Path) -> None:
-    for command in (("recommend", folder / "data", "--history", "1"), ("evaluate", folder, "--data", folder / "data")):
-        with pytest.raises(
-            ModelFolderError,
-            match=r"config\.json does not exist|is not a folder that railsearch wrote",
-        ):
-            run(*command)
+    with pytest.raises(ModelFolderError, match=r"config\.json does not exist; give a folder that"):
+        run("recommend", folder / "data", "--history", "1")
+    with pytest.raises(ModelFolderError, match=r"is not the folder of a model, but .*model is; give that one"):
+        run("evaluate", folder, "--data", folder / "data")  # the folder of a run
+    with pytest.raises(ModelFolderError, match=r"config\.json does not exist; give .*model, which holds a model"):
+        run("recommend", folder, "--history", "1")
 
 
 def test_rules(folder: Path, recommender: Recommender) -> None:

@@ -82,7 +82,7 @@ def test_of_an_index_and_its_shards(folder: Path) -> None:
     ("arguments", "message"),
     [
         (("model", "m99"), "item 'm99' is not among the 40 items of the index."),
-        (("items.index", "m9"), "ITEMS holds 'm9' but the ids of this index are integers"),
+        (("items.index", "m9"), "'m9' but the ids of this index are integers; give integers, or"),
         (("items.index", "9", "-k", 40), "k is 40 but an item has only 39 others in this index; ask for -k <= 39"),
         (("items.index", "9", "--index", "x"), "is an index itself; omit --index"),
         (("model", "m9", "--engine", "Flat"), "add --index, or omit --engine"),

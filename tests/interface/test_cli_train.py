@@ -64,6 +64,7 @@ def test_from_a_recipe_to_a_model(folder: Path) -> None:
     assert f"protocol: {model.card.protocol}" in text
     assert f"epoch {model.card.best_epoch} of 2, picked by MRR on validation items" in text
     assert f"saved: {folder / 'run' / 'model'}" in text
+    assert model.recipe.data.folder == str(folder / "cycles")
     assert len(losses(folder / "run")) == 2
     assert (folder / "run" / "model" / "README.md").is_file()
 
@@ -75,6 +76,19 @@ def test_json_and_changes(folder: Path) -> None:
     assert printed["picked_by"] == "MRR on the test items themselves, as in the paper"
     assert printed["model"] == str(folder / "run" / "model")
     assert printed["metrics"] == Recommender.load(printed["model"]).card.metrics
+
+
+def test_a_run_says_that_it_was_continued_and_why_it_ends_early(folder: Path) -> None:
+    changes = ("epochs=9", "cosine_epochs=0", "learning_rate=1e-30", "patience=1")
+    arguments = ["train", str(folder / "small.toml"), "--out", str(folder / "run")]
+    arguments += [word for change in changes for word in ("--set", f"training.{change}")]
+    first = CliRunner().invoke(app, arguments, catch_exceptions=False).stderr
+    assert "stopped early (training.patience is 1): no validation since epoch 1 was better" in first
+    assert "continued" not in first
+    again = CliRunner().invoke(app, [*arguments, "--set", "training.patience=2"], catch_exceptions=False).stderr
+    assert again.startswith("continued from a checkpoint: 2 of 9 epochs are done")
+    assert "stopped early (training.patience is 2)" in again
+    assert len(losses(folder / "run")) == 3
 
 
 @pytest.mark.parametrize("options", [(), ("--json",)])

@@ -296,6 +296,11 @@ def test_the_command_adds_items(recommender: Recommender, tmp_path: Path, capsys
     assert printed["fingerprint"] == Recommender.load(model).fingerprint
     text = " ".join(run("items", "add", model, "--items", new, "--index", place).split())
     assert "added items 0 items now 44" in text
+    assert run_main("items", "add", model, "--items", tmp_path / "new.csv") != 0
+    assert "new.csv does not exist" in capsys.readouterr().err
+    NEW.select("item").write_csv(tmp_path / "new.csv")
+    assert run_main("items", "add", model, "--items", tmp_path / "new.csv") != 0
+    assert "ends in .csv; give a Parquet or Arrow table (.parquet," in " ".join(capsys.readouterr().err.split())
     found = json.loads(run("recommend", model, "--index", place, "--history", "3,15", "-k", 9, "--json"))
     assert {4} < {row["item"] for row in found["recommendations"]}
     NEW.with_columns(title=pl.lit("another")).write_parquet(new)

@@ -91,6 +91,14 @@ def test_the_command(recommender: Recommender, tmp_path: Path) -> None:
     assert "input lengths" in text
 
 
+def test_the_exporter_of_torch_logs_nothing(
+    recommender: Recommender, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    with caplog.at_level("INFO"):
+        recommender.export(tmp_path / "query.onnx")
+    assert not caplog.records
+
+
 def test_wrong_targets(recommender: Recommender, tmp_path: Path) -> None:
     with pytest.raises(InvalidInputError, match=r"query\.pt ends in '\.pt'; give a file that ends in \.onnx"):
         recommender.export(tmp_path / "query.pt")

@@ -265,11 +265,11 @@ def test_unknown_items_are_ignored_where_that_is_asked_for(recommender: Recommen
         ({"users": []}, "there are no users or histories; give at least one"),
         ({"histories": []}, "there are no users or histories"),
         ({"histories": {}}, "there are no users or histories"),
-        ({"histories": [[1], []]}, "the history of 1 has no events; there is nothing to recommend from"),
+        ({"histories": [[1], []]}, r"histories\[1\] has no events; there is nothing to recommend from"),
         ({"histories": {"ann": []}}, "the history of 'ann' has no events"),
         (
             {"histories": [[99, 98]], "unknown_items": "ignore"},
-            "the history of 0 has no known item; there is nothing to recommend from: omit it, or call recommend "
+            r"histories\[0\] has no known item; there is nothing to recommend from: omit it, or call recommend "
             'with cold_start="popular"',
         ),
         (
@@ -281,7 +281,7 @@ def test_unknown_items_are_ignored_where_that_is_asked_for(recommender: Recommen
         ({"histories": ["12"]}, r"histories\[0\] is '12'; give a list of ids"),
         ({"histories": "12"}, "histories is a str; give lists of item ids, a mapping to such lists, or a table"),
         ({"histories": 5}, "histories is a int; give lists of item ids"),
-        ({"histories": [[1, "x"]]}, r"the history of 0 has item 'x', which|histories\[0\] does not hold ids of one"),
+        ({"histories": [[1, "x"]]}, r"histories\[0\] has item 'x', which|histories\[0\] does not hold ids of one"),
         ({"histories": pl.DataFrame({"user": [1], "item": [1]})}, "no column 'timestamp'"),
         ({"histories": [[1]], "unknown_items": "guess"}, "unknown_items is 'guess'; choose from: refuse, ignore"),
         ({"histories": [[1]], "cold_start": "guess"}, "cold_start is 'guess'; choose from: refuse, popular"),
@@ -538,3 +538,12 @@ def test_sizes_that_no_memory_holds_are_refused(monkeypatch: pytest.MonkeyPatch)
 def test_a_repr_says_what_it_is(recommender: Recommender) -> None:
     assert repr(recommender).endswith(" 40 items)")
     assert recommender.recipe.encoder.kind in repr(recommender)
+
+
+def test_names_and_folders_in_place_of_objects_are_refused_before_training(tmp_path: Path) -> None:
+    with pytest.raises(InvalidInputError, match=r"recipe is 'cpu/sasrec'; give a Recipe: Recipe\.read reads one"):
+        Recommender.fit(WORLD, "cpu/sasrec")
+    with pytest.raises(InvalidInputError, match=r"start is '.*model'; give a Recommender: Recommender\.load reads"):
+        Recommender.fit(WORLD, start=str(tmp_path / "model"))
+    with pytest.raises(InvalidInputError, match="interactions is 'data/shop'; read_prepared reads a prepared folder"):
+        Recommender.fit("data/shop")

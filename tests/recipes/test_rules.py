@@ -2,6 +2,7 @@
 
 from pathlib import Path
 
+import numpy as np
 import polars as pl
 import pytest
 import torch
@@ -108,6 +109,7 @@ def test_items_are_excluded_for_everybody_or_for_one_user(recommender: Recommend
     own = recommender.recommend([0, 7], 5, exclude={7: first[7][:3], 99: ["m1"]})
     assert own.filter(pl.col("user") == 0)["item"].to_list() == first[0][:5]
     assert own.filter(pl.col("user") == 7)["item"].to_list() == first[7][3:8]
+    assert recommender.recommend([0, 7], 5, exclude={np.int64(7): first[7][:3]}).equals(own)  # an id from an array
 
 
 def test_new_users_keep_to_the_rules_too(recommender: Recommender) -> None:
@@ -164,8 +166,15 @@ def test_a_tuned_strategy_is_used(recommender: Recommender, tmp_path: Path, monk
         ({"exclude": {7: ["m1", None]}}, r"exclude\[7\]\[1\] is None"),
         ({"exclude": [["m1"]]}, r"exclude\[0\] is \['m1'\]; give ids of items, not lists of them"),
         ({"exclude": {"7": ["m1"]}}, "exclude names the user '7', a str, but users are int"),
+        (
+            {"exclude": ITEMS["item"]},
+            "k is 5 but exclude and allow leave only 0 of the 40 items; exclude fewer, or pass",
+        ),
         ({"exclude": ITEMS["item"][:38]}, r"k is 5 but exclude and allow leave only 2 of the 40 items; ask for k <= 2"),
-        ({"max_per": {"tags": 1}}, "k is 5 but the rules leave 7 only [0-9] items; ask for a smaller k, raise max_per"),
+        (
+            {"max_per": {"tags": 1}},
+            "k is 5 but the rules leave only [0-9] items for the history of 7; ask for a smaller k, raise",
+        ),
     ],
 )
 def test_wrong_rules(recommender: Recommender, options: dict[str, object], message: str) -> None:

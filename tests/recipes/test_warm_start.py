@@ -128,4 +128,6 @@ def test_on_the_command_line(events: Interactions, cosine: Recommender, tmp_path
     folder = tmp_path / "run"
     out = run("train", recipe, "--data", tmp_path / "data", "--from", tmp_path / "cosine", "--out", folder)
     assert "epoch 0 of 0" in out
-    assert Recommender.load(folder / "model").card.best_epoch == 0
+    trained = Recommender.load(folder / "model")
+    assert trained.card.best_epoch == 0
+    assert trained.recipe.data.folder == str(tmp_path / "data")  # and an update without --data reads it

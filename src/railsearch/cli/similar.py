@@ -88,5 +88,8 @@ def _of_index(
 def _integers(texts: list[str], name: str) -> list[int]:
     wrong = next((text for text in texts if not (text.isascii() and text.isdigit() and len(text) < 19)), None)
     if wrong is not None:
-        raise InvalidInputError(f"{name} holds {wrong!r:.80} but the ids of this index are integers; give integers.")
+        raise InvalidInputError(
+            f"{name} holds {wrong!r:.80} but the ids of this index are integers; give integers, or, if a recommender "
+            "built it, its model folder in place of the index: it knows items by their names."
+        )
     return [int(text) for text in texts]

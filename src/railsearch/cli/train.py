@@ -12,7 +12,7 @@ from railsearch.cli.terminal import make_console, make_summary_table, print_json
 from railsearch.cli.updating import choose_recipe
 from railsearch.foundation.errors import InvalidInputError
 from railsearch.foundation.targets import as_duration, as_size
-from railsearch.recipes import Recipe, TextRecipe, dry_run, read_interactions_of, read_training_data
+from railsearch.recipes import DataConfig, Recipe, TextRecipe, dry_run, read_interactions_of, read_training_data
 from railsearch.recommender import Recommender
 from railsearch.text_retriever import TextRetriever
 from railsearch.training.processes import Processes, joined_processes
@@ -107,6 +107,8 @@ def train(
     if since is not None and isinstance(chosen, TextRecipe):
         raise InvalidInputError("--since is for recommenders, but the recipe is for a text retriever; omit it.")
     check_run_folder(folder)
+    if data is not None and isinstance(chosen, Recipe):  # the model states the data that it was trained on
+        chosen = chosen.model_copy(update={"data": DataConfig(folder=str(data))})
     if is_dry:
         _print_estimate(chosen, data, folder, start, since, as_json=as_json)
         return

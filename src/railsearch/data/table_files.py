@@ -10,7 +10,8 @@ if TYPE_CHECKING:
     from polars import DataFrame
 
 SEPARATORS = {".csv": ",", ".tsv": "\t"}
-TABLES = (*SEPARATORS, ".parquet", ".arrow", ".ipc", ".feather")
+BINARY = (".parquet", ".arrow", ".ipc", ".feather")
+TABLES = (*SEPARATORS, *BINARY)
 
 
 def read_table(path: str | Path) -> "DataFrame":
@@ -18,6 +19,11 @@ def read_table(path: str | Path) -> "DataFrame":
     import polars as pl  # noqa: PLC0415  (importing railsearch stays cheap)
 
     file = as_file(path)
+    if file.suffix in SEPARATORS:
+        raise InvalidInputError(
+            f"{file} ends in {file.suffix}; give a Parquet or Arrow table ({', '.join(BINARY)}), which keeps types and "
+            "lists."
+        )
     try:
         return pl.read_parquet(file) if file.suffix == ".parquet" else pl.read_ipc(file)
     except (pl.exceptions.PolarsError, OSError, ValueError) as error:

@@ -5,7 +5,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 
-from railsearch.folders.sealed import CONFIG_FILE, stated_format
+from railsearch.folders.sealed import CONFIG_FILE, model_inside, stated_format
 from railsearch.foundation.errors import ModelFolderError
 from railsearch.foundation.files import settled_folder
 from railsearch.foundation.inputs import as_path
@@ -60,6 +60,9 @@ def open_folder(path: str | Path) -> object:
     target = as_path(path)
     name = format_of(target)
     if name is None:
+        model = model_inside(target)
+        if model is not None:
+            raise ModelFolderError(f"{target} is not the folder of a model, but {model} is; give that one.")
         state = "is not a folder that railsearch wrote" if os.path.exists(settled_folder(target)) else "does not exist"  # noqa: PTH110
         known = ", ".join(sorted(each.removeprefix("railsearch.").replace("_", " ") for each in _openers))
         raise ModelFolderError(f"{target} {state}; give the folder of one of: {known}.")

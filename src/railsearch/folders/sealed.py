@@ -114,7 +114,9 @@ class FolderFormat:
         try:
             config = _read_json(folder, self.config_file)
         except (FileNotFoundError, NotADirectoryError):
-            raise self.error(f"{file} does not exist; give a folder that {self.writer} wrote.") from None
+            model = model_inside(folder)
+            remedy = f"a folder that {self.writer} wrote" if model is None else f"{model}, which holds a model"
+            raise self.error(f"{file} does not exist; give {remedy}.") from None
         except (OSError, ValueError, RecursionError) as error:
             cause = error.strerror if isinstance(error, OSError) and error.strerror else error
             raise self.error(f"{file} cannot be read ({cause}); {self.remedy}.") from error
@@ -126,6 +128,12 @@ class FolderFormat:
                 "install the railsearch that wrote it."
             )
         return config
+
+
+def model_inside(folder: Path) -> Path | None:
+    """Return the model in the folder of a training run, which people give in its place; None if there is none."""
+    model = folder / "model"
+    return None if stated_format(model) is None else model
 
 
 def stated_format(folder: Path, config_file: str = CONFIG_FILE) -> str | None:

@@ -89,6 +89,11 @@ class ProgressMeter:
             line = text(self._bar.tasks[0])
             self._console.print(line, markup=False, highlight=False, soft_wrap=True)
 
+    def write_note(self, text: str) -> None:
+        """Write a line above the bar, or without a bar among the other lines; nothing if progress is not shown."""
+        if self._has_bar or self._has_lines:
+            self._console.print(text, markup=False, highlight=False, soft_wrap=True)
+
 
 class RateColumn(ProgressColumn):
     """The speed of the work: steps per second, times the field `per_step` if there is one."""

@@ -3,7 +3,7 @@
 import tomllib
 from collections.abc import Iterable
 from pathlib import Path
-from typing import Any, Self
+from typing import Any, Self, get_args
 
 from pydantic import BaseModel, ConfigDict, ValidationError
 
@@ -109,7 +109,7 @@ def _explained(config: type[Config], error: ValidationError) -> str:
         elif found["type"] == "missing":
             problems.append(f"{place} is missing")
         elif found["type"] == "union_tag_not_found":
-            problems.append(f"{place}.kind is missing")
+            problems.append(f"{place}.kind is missing{_kinds(config, place)}")
         elif found["type"] == "union_tag_invalid":
             problems.append(f"{place}.kind is {context['tag']!r}; choose from: {context['expected_tags']}")
         elif isinstance(nested := context.get("error"), InvalidInputError):  # of a group within this one
@@ -117,6 +117,17 @@ def _explained(config: type[Config], error: ValidationError) -> str:
         else:
             problems.append(f"{place} is {_shortened(found['input'])}: {found['msg'][0].lower()}{found['msg'][1:]}")
     return "; ".join(problems) + "."
+
+
+def _kinds(config: type[Config], place: str) -> str:
+    """Return the advice to choose a kind of a section, with the kinds that the package itself has."""
+    field = config.model_fields.get(place)
+    kinds = []
+    for option in () if field is None else get_args(field.annotation):
+        section = get_args(option)[0] if get_args(option) else option  # Annotated with its tag
+        kind = section.model_fields["kind"].default
+        kinds += [kind] if isinstance(kind, str) else []
+    return f"; name one, such as {', '.join(map(repr, kinds))}" if kinds else ""
 
 
 def _shortened(value: object) -> str:

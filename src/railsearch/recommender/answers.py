@@ -45,12 +45,12 @@ def check_enough(requests: Requests, k: int, ids: Tensor, present: Tensor, *, fi
     if not filter_viewed:
         return
     is_there = torch.isin(ids, present)  # (N,)
-    for name, items in zip(requests.names, requests.items, strict=True):
+    for place, items in enumerate(requests.items):
         num_left = num_items - int(is_there[torch.unique(items)].sum())
         if num_left < k:
             remedy = f"ask for k <= {num_left}, or pass" if num_left else "pass"
             raise NotEnoughItemsError(
-                f"k is {k} but the history of {name!r} leaves {num_left} of the {num_items} items; {remedy} "
+                f"k is {k} but {requests.title(place)} leaves {num_left} of the {num_items} items; {remedy} "
                 "filter_viewed=False."
             )
 

@@ -18,6 +18,11 @@ InteractionsLike = TypeAliasType("InteractionsLike", Interactions | ArrowTable)
 
 def as_interactions(given: InteractionsLike) -> Interactions:
     """Return interactions; convert a table with the columns user, item and timestamp if necessary."""
+    if isinstance(given, (str, Path)):
+        raise InvalidInputError(
+            f"interactions is {str(given)!r}; read_prepared reads a prepared folder, and read_interactions a file: "
+            "give what they return."
+        )
     return given if isinstance(given, Interactions) else Interactions.from_frame(given)
 
 

@@ -116,15 +116,17 @@ def _write(graph: QueryGraph, file: Path) -> None:
 @contextmanager
 def _quietly() -> Iterator[None]:
     """Silence the exporter of torch, which warns of its own deprecations and of libraries that are not needed."""
-    logger = logging.getLogger("torch.onnx")
-    level = logger.level
-    logger.setLevel(logging.ERROR)
+    loggers = [logging.getLogger(name) for name in ("torch.onnx", "onnxscript", "onnx_ir")]
+    levels = [logger.level for logger in loggers]
+    for logger in loggers:
+        logger.setLevel(logging.ERROR)
     try:
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")
             yield
     finally:
-        logger.setLevel(level)
+        for logger, level in zip(loggers, levels, strict=True):
+            logger.setLevel(level)
 
 
 def _check_target(target: Path, contract: Path, *, overwrite: bool) -> None:

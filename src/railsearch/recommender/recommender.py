@@ -9,6 +9,7 @@ from torch import Tensor
 from railsearch.data import Interactions, Split, Time
 from railsearch.evaluation import Analysis, Evaluation, analyze_test, evaluate_test
 from railsearch.folders import ModelCard, check_target, register_opener
+from railsearch.foundation.errors import InvalidInputError
 from railsearch.foundation.inputs import ArrowTable, as_choice, as_path, check_count
 from railsearch.foundation.results import SearchResult
 from railsearch.index import Allow, Engine, Index, ModelSource, Precision, ScanPrecision, Strategy
@@ -95,6 +96,8 @@ class Recommender:
             processes: the processes that train together, if `torchrun` started several; the first one saves.
             show_progress: draw a progress bar; by default only on a terminal.
         """
+        if start is not None and not isinstance(start, Recommender):
+            raise InvalidInputError(f"start is {start!r:.200}; give a Recommender: Recommender.load reads a folder.")
         if save_to is not None:
             check_target(FORMAT, as_path(save_to), overwrite=overwrite)
         processes = processes or Processes()

@@ -4,6 +4,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+import numpy as np
 import torch
 from torch import Tensor
 from typing_extensions import TypeAliasType
@@ -184,9 +185,9 @@ def _without_excluded(index: Index, items: "DataFrame", k: int, options: Options
     allowed = index.allowed_ids(allow)  # (A,)
     left = allowed[~torch.isin(allowed, gone)]  # (L,)
     if len(left) < k and not options.pad:
+        remedy = f"ask for k <= {len(left)}, or pass pad=True" if len(left) else "exclude fewer, or pass pad=True"
         raise NotEnoughItemsError(
-            f"k is {k} but exclude and allow leave only {len(left)} of the {len(index)} items; ask for "
-            f"k <= {len(left)}, or pass pad=True."
+            f"k is {k} but exclude and allow leave only {len(left)} of the {len(index)} items; {remedy}."
         )
     return left
 
@@ -196,6 +197,7 @@ def _lists_by_user(index: Index, items: "DataFrame", requests: Requests, exclude
     none = torch.empty(0, dtype=torch.int64)
     if not isinstance(exclude, Mapping):
         return [none] * len(requests)
+    exclude = {name.item() if isinstance(name, np.generic) else name: own for name, own in exclude.items()}
     kinds = {type(name) for name in requests.names}
     if exclude and not kinds & {type(name) for name in exclude}:
         name = next(iter(exclude))
@@ -220,6 +222,6 @@ def _check_all(found: SearchResult, requests: Requests, k: int, options: Options
         return
     place = int(num_found.argmin())
     raise NotEnoughItemsError(
-        f"k is {k} but the rules leave {requests.names[place]!r} only {int(num_found[place])} items; ask for a smaller "
-        "k, raise max_per, or pass pad=True."
+        f"k is {k} but the rules leave only {int(num_found[place])} items for {requests.title(place)}; ask for a "
+        "smaller k, raise max_per, or pass pad=True."
     )

@@ -43,6 +43,8 @@ class Requests:
     users: Tensor  # (B,) rows of the model's own users; negative for unknown users
     at: int | None
     """The time of all requests in seconds; None for the time of the last event of each."""
+    are_named: bool
+    """True if names are those that the caller gave, and not positions in a list."""
 
     def __len__(self) -> int:
         return len(self.items)
@@ -92,9 +94,9 @@ class Requests:
             _check_time(at, has_times=asked.has_times)
         items, times = _known_events(asked, item_ids, ignores=ignores, remedy=remedy)
         rows = torch.full((len(items),), NO_USER)  # (B,)
-        if user_ids is not None and asked.are_users:
+        if user_ids is not None and asked.are_named:
             rows = find_rows(asked.names, user_ids)  # (B,)
-        return Requests(asked.names, items, times, rows, at)
+        return Requests(asked.names, items, times, rows, at, asked.are_named)
 
     @property
     def is_cold(self) -> Tensor:
@@ -105,12 +107,18 @@ class Requests:
         """Yield the requests in batches of at most `size`."""
         for first in range(0, len(self), size):
             rows = slice(first, first + size)
-            yield Requests(self.names[rows], self.items[rows], self.times[rows], self.users[rows], self.at)
+            own = (self.names[rows], self.items[rows], self.times[rows], self.users[rows])
+            yield Requests(*own, self.at, self.are_named)
 
     def where(self, is_kept: Tensor) -> "Requests":
         """Return the requests for which a mask (B,) is true."""
         items, times = (tuple(compress(whole, is_kept.tolist())) for whole in (self.items, self.times))
-        return Requests(self.names.filter(is_kept.tolist()), items, times, self.users[is_kept], self.at)
+        names = self.names.filter(is_kept.tolist())
+        return Requests(names, items, times, self.users[is_kept], self.at, self.are_named)
+
+    def title(self, place: int) -> str:
+        """Return the name of a request in an error."""
+        return title_of(self.names[place], are_named=self.are_named)
 
     def to_histories(self, *, max_length: int) -> Histories:
         """Return the last events of each request, up to its time."""
@@ -133,8 +141,17 @@ class _Asked:
     times: Tensor  # (E,) seconds
     lengths: list[int]  # (B,) events of each; they sum to E
     has_times: bool
-    are_users: bool
-    """True if names are ids of users, and not positions in a list."""
+    are_named: bool
+    """True if names are those that the caller gave, and not positions in a list."""
+
+
+def title_of(name: object, *, are_named: bool) -> str:
+    """Return how an error names a history: by its user, or by its position in the list.
+
+    >>> title_of("ann", are_named=True), title_of(0, are_named=False)
+    ("the history of 'ann'", 'histories[0]')
+    """
+    return f"the history of {name!r}" if are_named else f"histories[{name}]"
 
 
 def find_rows(values: "Series", ids: "Series") -> Tensor:
@@ -182,7 +199,7 @@ def _of_users(users: Iterable[object], interactions: Interactions, *, remedy: st
         times=interactions.timestamps[places],
         lengths=(ends - starts).tolist(),
         has_times=interactions.has_times,
-        are_users=True,
+        are_named=True,
     )
 
 
@@ -206,7 +223,7 @@ def _of_lists(histories: object) -> _Asked:
         times=torch.zeros(sum(lengths), dtype=torch.int64),
         lengths=lengths,
         has_times=False,
-        are_users=isinstance(histories, Mapping),
+        are_named=isinstance(histories, Mapping),
     )
 
 
@@ -222,16 +239,17 @@ def _known_events(
     if not ignores and not bool(is_known.all()):
         place = int((~is_known).nonzero()[0])
         item = next(islice(chain.from_iterable(asked.items), place, None))
+        title = title_of(asked.names[int(owners[place])], are_named=asked.are_named)
         raise InvalidInputError(
-            f"the history of {asked.names[int(owners[place])]!r} has item {item!r}, which the model does not know; "
-            'remove it, or pass unknown_items="ignore".'
+            f'{title} has item {item!r}, which the model does not know; remove it, or pass unknown_items="ignore".'
         )
     counts = torch.bincount(owners[is_known], minlength=len(asked.lengths))  # (B,)
     if remedy is not None and not int(counts.min()):
         empty = int(counts.argmin())
+        title = title_of(asked.names[empty], are_named=asked.are_named)
         raise InvalidInputError(
-            f"the history of {asked.names[empty]!r} has no {'known item' if asked.lengths[empty] else 'events'}; "
-            f"there is nothing to recommend from: omit it, or {remedy}."
+            f"{title} has no {'known item' if asked.lengths[empty] else 'events'}; there is nothing to recommend from: "
+            f"omit it, or {remedy}."
         )
     return torch.split(found[is_known], counts.tolist()), torch.split(asked.times[is_known], counts.tolist())
 

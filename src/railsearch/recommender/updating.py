@@ -69,6 +69,11 @@ def plan_training(
         start: a trained model whose items and users keep their rows.
         since: train only on events later than this.
     """
+    if recipe is not None and not isinstance(recipe, Recipe):
+        raise InvalidInputError(
+            f"recipe is {recipe!r:.80}; give a Recipe: Recipe.read reads one from a TOML file, and recipe_file finds "
+            "those that come with railsearch by their names."
+        )
     known = as_interactions(interactions)
     if recipe is None:
         recipe = Recipe() if start is None else update_recipe(start.recipe)

@@ -205,7 +205,7 @@ class _Run:
 
     def _end_first_phase(self) -> None:
         """End the first phase now, and continue from the best weights."""
-        logger.info("the first phase ends after epoch %d; epoch %d was best", self.state.epoch, self.state.best_epoch)
+        self.progress.end_first_phase(self.state.best_epoch)
         self.task.model.load_state_dict(self.best)
         if self.average is not None:
             self.average.reset()
@@ -220,6 +220,7 @@ class _Run:
         while self.state.epoch < self.config.epochs:
             if self._is_out_of_patience():
                 if not self._is_first_phase:
+                    self.progress.stop_early(self.config.patience, self.state.best_epoch)
                     return
                 self._end_first_phase()
             self._train_epoch()

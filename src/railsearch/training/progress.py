@@ -41,6 +41,9 @@ class TrainingProgress:
         self._meter.update(
             {"epoch": epoch, **self._quality(validation)}, completed=epoch * self._steps_per_epoch + step
         )
+        if epoch or step:
+            steps = f" and {step:,} of {self._steps_per_epoch:,} steps" * bool(step)
+            self._meter.write_note(f"continued from a checkpoint: {epoch} of {self._num_epochs} epochs{steps} are done")
 
     def advance(self, loss: float, num_examples: int) -> None:
         """Count one step."""
@@ -56,6 +59,18 @@ class TrainingProgress:
                 f"{report.seconds + report.validation_seconds:.0f} s"
             ),
             always=True,
+        )
+
+    def end_first_phase(self, best_epoch: int) -> None:
+        """Say that patience ended the first phase of a run, such as the epochs as a cosine."""
+        self._meter.write_note(
+            f"first phase ended early (training.patience): going on from epoch {best_epoch}, the best"
+        )
+
+    def stop_early(self, patience: int | None, best_epoch: int) -> None:
+        """Say that patience ended the run."""
+        self._meter.write_note(
+            f"stopped early (training.patience is {patience}): no validation since epoch {best_epoch} was better"
         )
 
     def _quality(self, validation: dict[str, float] | None) -> dict[str, str]:

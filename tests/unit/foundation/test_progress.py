@@ -5,7 +5,7 @@ import math
 import pytest
 
 from railsearch.foundation import progress
-from railsearch.foundation.progress import counting, measuring
+from railsearch.foundation.progress import ProgressMeter, counting, measuring
 
 
 @pytest.fixture
@@ -46,6 +46,15 @@ def test_measuring_writes_lines_to_standard_error(capfd: pytest.CaptureFixture[s
 
 
 @pytest.mark.usefixtures("lines_at_once")
+def test_notes_are_shown_with_a_bar_and_with_lines(capfd: pytest.CaptureFixture[str]) -> None:
+    for is_shown, expected in ((True, True), (None, True), (False, False)):
+        with ProgressMeter(total=3, is_shown=is_shown) as meter:
+            meter.write_note("stopped [early]")
+        out, err = capfd.readouterr()
+        assert ("stopped [early]" in err) == expected
+        assert not out
+
+
 def test_false_shows_nothing(capfd: pytest.CaptureFixture[str]) -> None:
     with counting("indexing", 2, is_shown=False) as count:
         count(2)

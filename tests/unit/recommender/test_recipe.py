@@ -161,7 +161,7 @@ def test_the_last_change_counts() -> None:
         ("[data]\npath = 'x'", "data: path is not a setting; choose from: folder"),
         ("[encoder]\nkind = 'sasrec'\nhead_dim = 3", r"encoder\.sasrec: head_dim is not a setting; choose from: dim"),
         ("[similarity]\nkind = 'cosine'\ngate_dim = 3", r"similarity\.cosine: gate_dim is not a setting"),
-        ("[encoder]\ndim = 3", r"encoder\.kind is missing"),
+        ("[encoder]\ndim = 3", r"encoder\.kind is missing; name one, such as 'sasrec', 'hstu'"),
         ("[encoder]\nkind = 'gru'", r"encoder\.kind is 'gru'; choose from: 'sasrec', 'hstu'"),
         ("encoder = 'hstu'", "encoder is 'hstu'|encoder.kind is missing"),
         ("[[training]]\nepochs = 3", "training is .*: input should be a valid dictionary"),

@@ -61,7 +61,7 @@ def test_a_plain_dot_product_can_be_named_too() -> None:
         ),
         ({"kind": "halves", "weight": 1}, "weight is not a setting; choose from: dim, seed, temperature"),
         ({"kind": "needy"}, "depth is missing"),
-        ({"temperature": 0.1}, r"similarity\.kind is missing"),
+        ({"temperature": 0.1}, r"similarity\.kind is missing; name one, such as 'mixture_of_logits', 'cosine'"),
         ({"kind": 5}, r"similarity\.kind is missing"),
     ],
 )

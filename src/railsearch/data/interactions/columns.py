@@ -12,6 +12,7 @@ if TYPE_CHECKING:
 LATEST_SECOND = 10**11
 """A second in the year 5138. Larger numbers are not in seconds."""
 SHOWN_CHARACTERS = 40
+DECIMAL = r"^-?(0|[1-9][0-9]*)(\.[0-9]+)?$"
 DATE_FORMATS = ("%Y-%m-%d", "%Y-%m-%d %H:%M", "%Y-%m-%d %H:%M:%S%.f", "%Y-%m-%d %H:%M:%S%.f%#z")
 
 
@@ -109,6 +110,21 @@ def as_numbers_where_lossless(*columns: "Series") -> "list[Series]":
         if not is_same.all():
             return list(columns)
     return numbers
+
+
+def read_text_column(column: "Series") -> "Series":
+    """Return a column of a text file as whole numbers or decimals if every value is written as one, else as text.
+
+    Empty values become null. 007 is text, and so is every value beside it.
+    """
+    import polars as pl  # noqa: PLC0415
+
+    values = column.set((column.str.strip_chars() == "").fill_null(value=False), None)
+    whole = as_numbers_where_lossless(values)[0]
+    if whole.dtype != pl.String:
+        return whole
+    is_decimal = values.str.contains(DECIMAL).fill_null(value=True)
+    return values.cast(pl.Float64) if is_decimal.all() else values
 
 
 def rows_of(values: "Series", ids: "Series") -> "Series":

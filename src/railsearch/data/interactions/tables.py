@@ -3,7 +3,7 @@
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from railsearch.data.interactions.columns import TimeUnit, as_numbers_where_lossless
+from railsearch.data.interactions.columns import TimeUnit, as_numbers_where_lossless, read_text_column
 from railsearch.data.interactions.interactions import Interactions, as_given, assemble, check_columns
 from railsearch.data.table_files import SEPARATORS, TABLES, read_table
 from railsearch.data.text_files import TextTable, read_csv
@@ -40,7 +40,8 @@ def read_interactions(
         rating: column of ratings to keep.
         time_unit: unit of numeric times: s, ms, us or ns.
         items: a table of all items that can be recommended, with their ids in a column that is also called `item`;
-            other columns, such as titles, are kept.
+            other columns, such as titles, are kept. Columns of a CSV file are numbers if every value is written as one,
+            such as 7 or 19.90; empty values are missing.
         max_bad_rows: skip and report up to this many rows in which a value is missing or cannot be read; with more, an
             error is raised.
         show_progress: draw a progress bar; by default only on a terminal.
@@ -82,7 +83,7 @@ def _frame(table: "TextTable | DataFrame") -> "DataFrame":
 
 
 def _catalogue(table: "TextTable | DataFrame", item: str, source: str) -> "DataFrame":
-    """Return a table of items; columns of a text file that hold numbers become numbers, except the ids."""
+    """Return a table of items; columns of a text file that hold numbers become numbers, except ids."""
     check_columns(_frame(table).columns, {"item": item}, source)
     if not isinstance(table, TextTable):
         return table
@@ -91,8 +92,7 @@ def _catalogue(table: "TextTable | DataFrame", item: str, source: str) -> "DataF
         raise InvalidInputError(
             f"{source} has too few or too many fields in line {bad[0]}; {table.frame.width} are needed."
         )
-    others = (as_numbers_where_lossless(column) for column in table.frame.drop(item))
-    return table.frame.with_columns(*(column for columns in others for column in columns))
+    return table.frame.with_columns(read_text_column(column) for column in table.frame.drop(item))
 
 
 def _with_item_numbers(

@@ -53,6 +53,19 @@ def test_ids_that_look_like_numbers_lose_nothing(tmp_path: Path) -> None:
     assert found.item_ids.to_list() == ["007", "7"]
 
 
+def test_columns_of_a_text_catalogue_are_numbers_and_missing_values(tmp_path: Path) -> None:
+    events = write(tmp_path / "events.csv", "user,item,timestamp\na,x,1\na,y,2\na,z,3\n")
+    items = write(
+        tmp_path / "items.csv",
+        "item,price,year,zip,genre\nx,19.90,1999,01234,Drama\ny,5,,1.5, \nz,,2001,7,\n",
+    )
+    found = read_interactions(events, items=items).items_table()
+    assert found["price"].to_list() == [19.9, 5.0, None]
+    assert found["year"].to_list() == [1999, None, 2001]
+    assert found["zip"].to_list() == ["01234", "1.5", "7"]  # 01234 is no number
+    assert found["genre"].to_list() == ["Drama", None, None]  # no category: `max_per` sets no cap
+
+
 def test_tabs_and_no_times(tmp_path: Path) -> None:
     file = write(tmp_path / "events.tsv", "user\titem\nb\tx\na\ty\nb\tw\n")
     found = read_interactions(file, timestamp=None)
