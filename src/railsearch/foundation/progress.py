@@ -117,7 +117,6 @@ def counting(work: str, total: int | None, *, is_shown: bool | None) -> Iterator
         return f"{work}: {math.floor(task.completed):,}{of_total}{share}"
 
     with ProgressMeter(*columns, total=total, is_shown=is_shown, fields={"work": work}) as meter:
-
         done = 0.0
 
         def count(items: float) -> None:
