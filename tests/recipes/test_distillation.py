@@ -177,7 +177,7 @@ def test_a_resumed_run_equals_an_uninterrupted_one_and_knows_its_teacher(tmp_pat
         (triples().drop("score"), "has no column 'score'; its columns are: query, item"),
         (triples().clear(), "has no scores"),
         (lambda q, _i: q[:-1], r"returned scores of shape \(15,\) for 16 query-item pairs"),
-        (lambda _q, _i: None, r"the teacher returned None for 16 query-item pairs; return one number for each: \(16,\)"),
+        (lambda _q, _i: None, "the teacher returned None for 16 query-item pairs; return one number for each"),
         (lambda q, _i: ["a"] * len(q), "the teacher's result holds <U1 values"),
         (lambda q, _i: q * math.nan, "16 scores that are not finite"),
         (7, "teacher is a int; give a function"),

@@ -10,7 +10,7 @@ import pytest
 import torch
 
 from railsearch import Recommender, TextRetriever
-from railsearch.data import QuestionPassages
+from railsearch.data import QuestionPassages, split_questions
 from railsearch.errors import InvalidInputError
 from railsearch.recipes import TextTrainingConfig, update_recipe
 from railsearch.training import asking
@@ -155,3 +155,25 @@ def test_a_slow_teacher_is_asked_for_few_pairs_at_a_time(base: Path, monkeypatch
     monkeypatch.setattr(asking, "PAIRS_PER_CALL", 300)
     TextRetriever.fit(PAIRS, make_recipe(base, TextTrainingConfig(epochs=1, teacher_items=20)), teacher=slow, **QUIET)
     assert asked == [300, 100]
+
+
+def test_scores_of_held_out_questions_are_not_used(base: Path, tmp_path: Path) -> None:
+    questions = [question for question, _ in PAIRS for _ in PAIRS]
+    table = pl.DataFrame({"question": questions, "passage": [passage for _, passage in PAIRS] * 20})
+    scores = likes_next(table["question"].to_numpy(), table["passage"].to_numpy())
+    table = table.with_columns(score=pl.Series(scores))
+    data = split_questions(make_data(), validation_share=0.2, test_share=0.2, seed=0)
+    recipe = make_recipe(base, TextTrainingConfig(epochs=1, batch_size=10, teacher_items=20))
+    held_out = {*data.validation.texts, *data.test.texts}
+    assert len(held_out) == 8
+    is_held_out = table["question"].is_in(list(held_out))
+    models = [
+        TextRetriever.fit(data, recipe, teacher=own, **QUIET).model for own in (table, table.filter(~is_held_out))
+    ]
+    assert torch.equal(*(weights(model) for model in models))
+    with pytest.raises(InvalidInputError, match="scores only held-out queries, 160 rows"):
+        TextRetriever.fit(data, recipe, teacher=table.filter(is_held_out), **QUIET)
+    number = (~is_held_out).arg_true()[-1]
+    spoiled = table.with_columns(score=pl.when(pl.int_range(pl.len()) == number).then(math.nan).otherwise("score"))
+    with pytest.raises(InvalidInputError, match=f"not finite, such as nan in row {number};"):
+        TextRetriever.fit(data, recipe, teacher=spoiled, **QUIET)

@@ -117,12 +117,11 @@ def counting(work: str, total: int | None, *, is_shown: bool | None) -> Iterator
 
     def describe(task: Task) -> str:
         of_total = "" if task.total is None else f" of {task.total:,.0f}"
-        is_within = task.total and not float(task.completed).is_integer()  # an item: its share moves on
+        is_within = not float(task.completed).is_integer()  # within a long item: the share moves on
         share = f" ({task.completed / task.total:.0%})" if is_within and task.total else ""
         return f"{work}: {math.floor(task.completed):,}{of_total}{share}"
 
     with ProgressMeter(*columns, total=total, is_shown=is_shown, fields={"work": work}) as meter:
-
         done = 0.0
 
         def count(items: float) -> None:

@@ -152,8 +152,8 @@ class TextRecipe(Config):
             )
         if isinstance(self.similarity, CosineConfig) and self.training.decorrelation_weight:
             raise InvalidInputError(
-                f"decorrelation_weight is {self.training.decorrelation_weight:g} but a cosine has one component for each "
-                "text, and nothing to keep apart; set it to 0, or use a mixture"
+                f"decorrelation_weight is {self.training.decorrelation_weight:g} but a cosine has one component for "
+                "each text, and nothing to keep apart; set it to 0, or use a mixture"
             )
         return self
 

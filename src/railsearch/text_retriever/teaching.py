@@ -27,7 +27,7 @@ def ask_about_texts(
 ) -> TeacherScores:
     """Return the scores of a teacher: a function takes texts, and a table has ids or texts.
 
-    The questions of a table are training questions; a function scores all training questions.
+    The scores of held-out questions in a table are not used; a function scores all training questions.
     """
     import polars as pl  # noqa: PLC0415  (importing railsearch stays cheap)
 
@@ -45,7 +45,13 @@ def ask_about_texts(
         parts=parts,
     )
     passage_rows = {name: row for row, name in enumerate(data.passage_ids)} | dict(data.other_ids)
-    questions = Names("question", pl.Series(data.train.texts), _aliases(data.train.ids, range(len(data.train))))
+    held_out = [own for own in (data.validation, data.test) if own is not None]
+    questions = Names(
+        "question",
+        pl.Series(data.train.texts),
+        _aliases(data.train.ids, range(len(data.train))),
+        frozenset(name for own in held_out for name in (*own.ids, *own.texts)),
+    )
     passages = Names("passage", pl.Series(data.passages), _aliases(passage_rows, passage_rows.values()))
     return ask_teacher(teacher, questions, passages, candidates, show_progress=show_progress)
 

@@ -29,8 +29,12 @@ class TeacherScores:
     source: str
 
     @classmethod
-    def from_triples(cls, queries: Tensor, items: Tensor, scores: Tensor, *, source: str) -> "TeacherScores":
+    def from_triples(
+        cls, queries: Tensor, items: Tensor, scores: Tensor, *, source: str, numbers: Tensor | None = None
+    ) -> "TeacherScores":
         """Group scores (M,) of query-item pairs by query, and check that they can teach an order.
+
+        Errors name rows by `numbers` (M,), their numbers in the source; by default they are numbered from 0.
 
         >>> rows = torch.tensor([1, 0, 1, 0])
         >>> found = TeacherScores.from_triples(rows, torch.tensor([3, 5, 2, 4]), torch.arange(4.0), source="a table")
@@ -39,19 +43,20 @@ class TeacherScores:
         """
         if not len(scores):
             raise InvalidInputError(f"{source} has no scores; give at least two items for some query.")
+        numbers = torch.arange(len(scores)) if numbers is None else numbers
         is_bad = ~torch.isfinite(scores)
         if bool(is_bad.any()):
             row = int(is_bad.nonzero()[0])
             raise InvalidInputError(
                 f"{source} has {int(is_bad.sum())} scores that are not finite, such as {float(scores[row])} in row "
-                f"{row}; repair or drop them."
+                f"{int(numbers[row])}; repair or drop them."
             )
         width = int(items.max()) + 1
         keys, order = (queries * width + items).sort(stable=True)
         is_repeated = keys[1:] == keys[:-1]
         differs = is_repeated & (scores[order[1:]] != scores[order[:-1]])
         if bool(differs.any()):
-            row = int(order[1:][differs][0])
+            row = int(numbers[order[1:][differs][0]])
             raise InvalidInputError(
                 f"{source} gives {int(differs.sum())} query-item pairs two different scores, such as that of row {row}"
                 "; keep one score of each, such as their mean."

@@ -1,5 +1,6 @@
 """Readers of a teacher's scores: a table or a file of (query, item, score), with the caller's own ids."""
 
+import logging
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -14,6 +15,8 @@ from railsearch.training.teacher import TeacherScores
 
 if TYPE_CHECKING:
     from polars import DataFrame, Series
+
+logger = logging.getLogger(__name__)
 
 SEPARATORS = {".csv": ",", ".tsv": "\t"}
 ARROW = (".arrow", ".ipc", ".feather")
@@ -32,6 +35,8 @@ class Names:
     """(n,) what a function is given for each row: an id, or a text."""
     aliases: "DataFrame | None" = None
     """Other names of rows, which come first: the columns id and row."""
+    held_out: frozenset[str] = frozenset()
+    """Names that a table may have but that teach nothing, such as questions of the test."""
 
     def examples(self) -> str:
         """Return the name of some row in each form that a table may have."""
@@ -52,7 +57,16 @@ def read_teacher_table(teacher: ArrowTable | str | Path, queries: Names, items: 
     found = [(side, _column(frame, (side.column, plain), source)) for side, plain in ((queries, QUERY), (items, ITEM))]
     scores = _scores(frame, source)
     query_rows, item_rows = (_rows(column, side, source) for side, column in found)
-    return TeacherScores.from_triples(query_rows, item_rows, scores, source=source)
+    numbers = ((query_rows >= 0) & (item_rows >= 0)).nonzero()[:, 0]  # (m,) rows of the table that teach
+    if len(numbers) < len(scores):
+        if not len(numbers):
+            raise InvalidInputError(
+                f"{source} scores only held-out queries, {len(scores)} rows; give scores of training queries."
+            )
+        logger.info("%s: %d scores of held-out queries are not used", source, len(scores) - len(numbers))
+    return TeacherScores.from_triples(
+        query_rows[numbers], item_rows[numbers], scores[numbers], source=source, numbers=numbers
+    )
 
 
 def _read(teacher: ArrowTable | str | Path) -> "tuple[DataFrame, str]":
@@ -107,7 +121,7 @@ def _scores(frame: "DataFrame", source: str) -> Tensor:
 
 
 def _rows(column: "Series", names: Names, source: str) -> Tensor:
-    """Return the row of each id (M,); refuse a table with unknown ids."""
+    """Return the row of each id (M,), -1 for one that is held out; refuse a table with unknown ids."""
     import polars as pl  # noqa: PLC0415
 
     found = pl.Series([None] * len(column), dtype=pl.Int64)
@@ -122,6 +136,9 @@ def _rows(column: "Series", names: Names, source: str) -> Tensor:
         known = table.unique("id", keep="first")
         joined = pl.DataFrame({"id": alike}).join(known, on="id", how="left", maintain_order="left")["row"]
         found = found.zip_with(found.is_not_null(), joined.cast(pl.Int64))
+    if names.held_out:
+        is_held_out = found.is_null() & given.cast(pl.String, strict=False).is_in(list(names.held_out))
+        found = found.set(is_held_out, -1)
     is_unknown = found.is_null()
     if is_unknown.any():
         row = is_unknown.arg_max() or 0

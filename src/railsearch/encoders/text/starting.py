@@ -83,7 +83,9 @@ def _with_lengths(settings: TextEncoderConfig, longest: int) -> TextEncoderConfi
     cut = settings.model_copy(update=lengths)
     for name, length in lengths.items():
         if length < (asked := getattr(settings, name)):
-            level = logging.WARNING if name in settings.model_fields_set else logging.INFO  # an own choice, or a default
+            level = (
+                logging.WARNING if name in settings.model_fields_set else logging.INFO
+            )  # an own choice, or a default
             logger.log(
                 level, "%s is %d but %s takes %d tokens; longer texts are cut there", name, asked, settings.base, length
             )

@@ -179,14 +179,19 @@ def check_texts(texts: Sequence[str], *, ids: Sequence[str] | Sequence[int] | No
     if isinstance(texts, str):
         raise InvalidInputError("texts is one string; give a list of texts, [text] for a single one.")
     for row, text in enumerate(texts):
-        if isinstance(text, str) and text.strip() and _is_unicode(text):
-            continue
-        name = f"texts[{row}]" if ids is None else f"passage {ids[row]!r:.80}"
-        if not isinstance(text, str):
-            raise InvalidInputError(f"{name} is {text!r:.80}, of type {type(text).__name__}; give strings.")
-        if not text.strip():
-            raise InvalidInputError(f"{name} is empty; remove it, or give it a text.")
-        raise InvalidInputError(f"{name} has half of a surrogate pair, which is not a character; repair it.")
+        fault = _find_fault(text)
+        if fault is not None:
+            name = f"texts[{row}]" if ids is None else f"passage {ids[row]!r:.80}"
+            raise InvalidInputError(f"{name} {fault}.")
+
+
+def _find_fault(text: object) -> str | None:
+    """Return what is wrong with a text and how to repair it; None if it is fine."""
+    if not isinstance(text, str):
+        return f"is {text!r:.80}, of type {type(text).__name__}; give strings"
+    if not text.strip():
+        return "is empty; remove it, or give it a text"
+    return None if _is_unicode(text) else "has half of a surrogate pair, which is not a character; repair it"
 
 
 def _is_unicode(text: str) -> bool:

@@ -128,7 +128,9 @@ def test_a_stated_length_beyond_the_limit_of_the_folder_is_warned_of(
 ) -> None:
     folder = make_sentence_folder(tmp_path / "base", transformer={"max_seq_length": 5})
     with caplog.at_level(logging.WARNING):
-        TextEncoder.from_pretrained(TextEncoderConfig(base=str(folder), max_passage_length=9))  # a query has the default
+        TextEncoder.from_pretrained(
+            TextEncoderConfig(base=str(folder), max_passage_length=9)
+        )  # a query has the default
     assert [record.message for record in caplog.records if record.name.startswith("railsearch")] == [
         f"max_passage_length is 9 but {folder} takes 5 tokens; longer texts are cut there"
     ]
