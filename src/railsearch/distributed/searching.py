@@ -191,7 +191,7 @@ class ShardedSearch:
             without = f", {num_lost} of which are in shards that stayed away" if num_lost else ""
             raise NotEnoughItemsError(
                 f"k is {k} but exclude and allow leave query {query} only {int(num_found[query])} of {count} "
-                f"items{without}; ask for a smaller k, or pass pad=True to have id -1 in the empty places."
+                f"items{without}; ask for a smaller k, or pass pad=True to accept fewer."
             )
         is_item = merged.ids != NO_ITEM  # (B, K)
         shards = dict(zip(merged.ids[is_item].tolist(), merged.shards[is_item].tolist(), strict=True))

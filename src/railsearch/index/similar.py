@@ -81,7 +81,7 @@ def check_found(scores: Tensor, k: int, num_items: int) -> None:
         query = int(num_found.argmin())
         raise NotEnoughItemsError(
             f"k is {k} but exclude and allow leave only {int(num_found[query])} of {num_items} items for item number "
-            f"{query} of the request; ask for a smaller k, or pass pad=True to have id -1 in the empty places."
+            f"{query} of the request; ask for a smaller k, or pass pad=True to accept fewer."
         )
 
 
