@@ -78,6 +78,4 @@ def _id_lists(exclude: ArrayLike | Sequence[object], corpus: Corpus, *, count: i
 
 
 def _too_few(k: int, cause: str) -> NotEnoughItemsError:
-    return NotEnoughItemsError(
-        f"k is {k} but {cause}; ask for a smaller k, or pass pad=True to accept fewer."
-    )
+    return NotEnoughItemsError(f"k is {k} but {cause}; ask for a smaller k, or pass pad=True to accept fewer.")
