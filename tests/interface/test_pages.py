@@ -164,7 +164,7 @@ def test_the_readme_is_short_and_the_citation_has_the_version() -> None:
     assert f"version: {railsearch.__version__}\n" in (ROOT / "CITATION.cff").read_text()
 
 
-@pytest.mark.parametrize("name", ["drawing", "links", "markdown", "settings"])
+@pytest.mark.parametrize("name", ["drawing", "errors", "links", "markdown", "navigation", "settings"])
 def test_examples_of_the_tools_run(name: str) -> None:
     assert doctest.testmod(importlib.import_module(f"tools.pages.{name}")).failed == 0
 
