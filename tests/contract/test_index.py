@@ -434,7 +434,7 @@ def test_autocast_changes_no_answer(items: torch.Tensor, queries: torch.Tensor) 
     expected = Index.build(mol, ready_items).search(ready_queries, 5)
     with torch.autocast("cpu", torch.bfloat16):
         index = Index.build(mol, ready_items)
-        assert index.describe()["precision"] == "float32"
+        assert index.describe()["precision"] == "fp32"
         for strategy in (BruteForce(), TwoPass()):
             found = index.search(ready_queries, 5, strategy)
             torch.testing.assert_close(found.scores, expected.scores)

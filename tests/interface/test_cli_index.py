@@ -104,7 +104,7 @@ def test_arrays_and_precision(folder: Path) -> None:
     np.save(folder / "ids.npy", np.arange(9) * 2)
     options = ["--model", folder / "model", "--items", folder / "items.npy", "--ids", folder / "ids.npy"]
     described = json.loads(run("index", "build", folder / "half", *options, "--precision", "bf16", "--json"))
-    assert (described["precision"], described["items"]) == ("bfloat16", 9)
+    assert (described["precision"], described["items"]) == ("bf16", 9)
     assert Index.open(folder / "half").ids.tolist() == list(range(0, 18, 2))
 
 

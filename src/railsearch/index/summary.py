@@ -1,6 +1,7 @@
 """The summary of an index by name, for people."""
 
 from railsearch.index.contents import Contents
+from railsearch.index.corpus import Precision
 from railsearch.index.metadata import without_keys
 from railsearch.index.storage.table_listing import summarise_tables
 
@@ -16,7 +17,7 @@ def summarise(contents: Contents) -> dict[str, int | str | list[str] | None]:
         "items": len(corpus.ids),
         "removed": len(corpus) - len(corpus.ids),
         "segments": len(corpus.segments),
-        "precision": str(corpus.segments[0].dtype).removeprefix("torch."),
+        "precision": next(str(each) for each in Precision if each.dtype == corpus.segments[0].dtype),
         "bytes": sum(segment.num_bytes for segment in corpus.segments),
         "kernel": corpus.kernel.name,
         "engine": corpus.engine.key,
