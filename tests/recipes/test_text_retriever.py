@@ -79,12 +79,12 @@ def test_wrong_changes_of_passages(base: Path, trained: TextRetriever, monkeypat
     with pytest.raises(InvalidInputError, match="there is no index; call build_index"):
         make_retriever(base).add({"a": "it is w1"})
     trained.build_index({"a": "it is w1", "b": "it is w2"})
-    monkeypatch.setattr(TextModel, "encode_passages", None)  # all of these are refused before any text is encoded
+    monkeypatch.setattr(TextModel, "locate_passages", None)  # all of these are refused before any text is encoded
     for call, given, message in (
         (trained.add, {"c": "it is", "b": "it is"}, r"passage 'b' is already in the index \(1 of 2 passages are\)"),
         (trained.add, {7: "it is"}, "ids holds the integer 7 but the ids of this index are strings"),
         (trained.add, ["it is"], "passages is a list without ids but the ids of this index are strings"),
-        (trained.add, {"c": " "}, r"texts\[0\] is empty"),
+        (trained.add, {"c": " "}, "passage 'c' is empty"),
         (trained.upsert, ["it is"], "passages is a list without ids"),
         (trained.upsert, {7: "it is"}, "ids holds the integer 7"),
         (trained.remove, ["c"], "id 'c' is not in the index"),
