@@ -93,7 +93,7 @@ TABLES = {
             "cpu/hstu-mol", (*MIXTURE, "training.balance_weight=0"), start="hstu", against=("hstu", "hstu-longer")
         ),
         "best": Row("ml-1m/best", against=("best-cosine",)),
-        "best-cosine": Row("cpu/hstu", ("training.epochs=24", "training.patience=20")),
+        "best-cosine": Row("cpu/hstu", ("training.epochs=22", "training.patience=20")),
         "sasrec-best": Row("cpu/sasrec-mol", LATE_MIXTURE, against=("sasrec-best-cosine",)),
         "sasrec-best-cosine": Row("cpu/sasrec", LONGER),
         **of_few_values(8),
