@@ -56,28 +56,15 @@ LONGER = ("training.epochs=40", "training.patience=40")
 """Settings of one long run of SASRec."""
 LATE_MIXTURE = (*LONGER, "training.cosine_epochs=36", "training.similarity_rate=4", "training.positions_per_history=")
 """The same with a mixture in the last epochs, over all positions as the cosine."""
-SMALL = (
-    "training.cosine_epochs=0",
-    "training.similarity_rate=1",
-    "training.num_negatives=1024",
-    "training.patience=20",
-    "similarity.start=random",
-    "similarity.item_dropout=0",
-    "similarity.num_item_components=1",
-    'similarity.gate_inputs=["query", "pair"]',
-)
-"""Settings of a similarity that stores a single small component for each item, and no gate."""
 
 
 def of_few_values(values: int) -> dict[str, Row]:
-    """Return a cosine and a mixture that both store this many values for each item."""
-    one, eight = (
-        (*SMALL, f"similarity.component_dim={values}", f"similarity.num_query_components={count}") for count in (1, 8)
-    )
+    """Return a cosine and a mixture that both store this many values for each item, and no gate."""
+    changes = (f"similarity.component_dim={values}",)
     cosine = f"sasrec-cosine-{values}"
     return {
-        cosine: Row("cpu/sasrec-mol", one),
-        f"sasrec-mixture-{values}": Row("cpu/sasrec-mol", eight, against=(cosine,)),
+        cosine: Row("cpu/sasrec-mol-8", (*changes, "similarity.num_query_components=1")),
+        f"sasrec-mixture-{values}": Row("cpu/sasrec-mol-8", changes, against=(cosine,)),
     }
 
 

@@ -22,15 +22,20 @@ MODELS = ("Video", "ML-1M", "Beauty, skewed", "Beauty, random start")
 
 def draw_gain() -> "Figure":
     """Draw the hit rate of a dot product or cosine beside that of a mixture on the same data."""
-    runs = {row["run"]: number(row["HR@10"]) for row in read_table("ml-1m.md", "Test, at the epoch", first="run")}
     factors = {row[""]: row for row in read_table("when-it-pays.md", "Matrix factors", first="")}
+    small = {row["row"]: row for row in read_table("ml-1m.md", "Few values for each item", first="row")}
+    large = {row["row"].partition(" ")[0]: row for row in read_table("ml-1m.md", "Hard negatives", first="row")}
     texts = {row[""]: row for row in read_table("when-it-pays.md", "InsuranceQA", first="")}
-    sasrec = read_table("ml-1m.md", "What it says", first="HR@10 / MRR on test")[0]
+    late = {row["row"].partition(":")[0]: row for row in read_table("text.md", "InsuranceQA", first="row")}
     groups = [
-        ("matrix factors\nML-1M", number(factors["frozen"]["HR@10"]), number(factors["mixture"]["HR@10"])),
-        ("SASRec\nML-1M", number(sasrec["cosine"]), number(sasrec["MoL"])),
-        ("HSTU\nML-1M", runs["hstu"], runs["hstu-mol-no-users"]),
-        ("frozen MiniLM, tuned\nInsuranceQA", number(texts["tuned"]["HR@10"]), number(texts["widened"]["HR@10"])),
+        (name, number(simple["HR@10"]), number(mixture["HR@10"]))
+        for name, simple, mixture in (
+            ("matrix factors\nML-1M", factors["tuned"], factors["mixture"]),
+            ("SASRec, 8 values\nML-1M", small["sasrec-cosine-8"], small["sasrec-mixture-8"]),
+            ("HSTU, 50 values\nML-1M", large["best-cosine"], large["best"]),
+            ("late interaction\nInsuranceQA", late["cosine"], late["multi"]),
+            ("frozen MiniLM\nInsuranceQA", texts["tuned"], texts["widened"]),
+        )
     ]
     figure, axes = axes_of(1, width=7.2, height=3.0)
     for place, (_, simple, mixture) in enumerate(groups):
