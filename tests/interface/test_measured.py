@@ -10,8 +10,6 @@ RESULTS = sorted((ROOT / "benchmarks" / "results").glob("*.md"))
 PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").rglob("*.md"))]
 DAY = re.compile(r"\b\d{1,2} (?:and \d{1,2} )?[A-Z][a-z]+ 20[2-9]\d\b|\b20[2-9]\d-\d\d-\d\d\b")
 COMMAND = re.compile(r"`(?:python|railsearch) [^`]+`")
-UNDATED = {"cold-items.md"}
-"""Results of which the day of measurement was not kept; a new measurement names it, and the page leaves this set."""
 SCREENSHOTS = ("explorer-light.png", "explorer-dark.png")
 AFTER = 3
 """Paragraphs and tables after a figure in which its command and day are looked for."""
@@ -44,7 +42,7 @@ def test_a_figure_names_its_command_and_its_day(figure: str, caption: str) -> No
 def test_a_result_names_its_command_and_its_day(page: Path) -> None:
     text = page.read_text()
     assert re.search(r"(?:`|^ {4}).*(?:python|railsearch) (?:-m )?\S", text, flags=re.MULTILINE), "no command"
-    assert page.name in UNDATED or DAY.search(text), f"{page.name} has no day of measurement, as 17 November 2026"
+    assert DAY.search(text), f"{page.name} has no day of measurement, as 17 November 2026"
 
 
 def test_the_figures_of_the_pages_are_found() -> None:
