@@ -175,9 +175,15 @@ def test_a_shard_without_replicas_is_refused_or_left_out(both: RayNodes, split: 
     for pid in both.all_actors():
         os.kill(pid, signal.SIGKILL)
     workers._deadline_seconds = 2.0
-    with pytest.raises(ShardLostError, match="partial='allow'"):
-        split.search(QUERIES, 5)
-    wait_until(lambda: workers.num_away == REPLICAS)  # those of shard 0 are back
+
+    def has_settled() -> bool:
+        """Search, so that each loss is noticed; return whether shard 1 is away and shard 0 is back."""
+        with pytest.raises(ShardLostError, match="partial='allow'"):
+            split.search(QUERIES, 5)
+        presence = workers._presence
+        return presence.all_away_since(1) is not None and len(presence.of_shard(0)) == REPLICAS
+
+    wait_until(has_settled)
     workers._deadline_seconds = PATIENCE
     for replica in workers._presence._since:  # shard 1 has been away for long, and shard 0 may take its time
         workers._presence._since[replica] -= PATIENCE
