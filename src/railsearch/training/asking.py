@@ -20,7 +20,7 @@ from railsearch.training.teacher_tables import Names, read_teacher_table
 CANDIDATES_PER_ITEM = 4
 """Candidates that a function scores for each item of a list, so that the lists of a query differ between epochs."""
 PAIRS_PER_CALL = 2**12
-"""Query-item pairs that a function scores at once: a cross-encoder takes seconds to minutes for so many."""
+"""Query-item pairs that a function scores at once: a cross-encoder may take minutes for this many."""
 QUERIES_PER_SEARCH = 256
 
 

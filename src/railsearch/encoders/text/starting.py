@@ -83,9 +83,8 @@ def _with_lengths(settings: TextEncoderConfig, longest: int) -> TextEncoderConfi
     cut = settings.model_copy(update=lengths)
     for name, length in lengths.items():
         if length < (asked := getattr(settings, name)):
-            level = (
-                logging.WARNING if name in settings.model_fields_set else logging.INFO
-            )  # an own choice, or a default
+            is_own_choice = name in settings.model_fields_set
+            level = logging.WARNING if is_own_choice else logging.INFO
             logger.log(
                 level, "%s is %d but %s takes %d tokens; longer texts are cut there", name, asked, settings.base, length
             )
