@@ -30,15 +30,17 @@ from railsearch import TextRecipe, TextRetriever
 from railsearch.benchmark.machine import describe_machine
 from railsearch.data import PassageLayout, QuestionPassages, read_passages
 from railsearch.data.passages.passages import CorpusBuilder, QuestionsBuilder, assemble
-from railsearch.encoders import Side, TextEncoder, TextEncoderConfig, training_top
+from railsearch.encoders import Side, TextEncoder, TextEncoderConfig
 from railsearch.encoders.text.windowed import WindowedTexts, join_windows
 from railsearch.evaluation import rank_with_bm25
 from railsearch.models import rank_questions
 from railsearch.similarity import ItemParts
+from railsearch.text_retriever.fitting import as_in_training
 
 METRICS = ("HR@1", "HR@10", "MRR")
 ONE = {"num_query_components": 1, "num_item_components": 1, "pooling": "mean"}
 MULTI = {"num_query_components": 4, "num_item_components": 8, "pooling": "multi"}
+MERGED = {"num_query_components": 8, "num_item_components": 16, "pooling": "merged"}
 LATE = {"kind": "late_interaction"}
 ROWS: dict[str, dict[str, dict[str, object]]] = {
     "cosine": {"encoder": ONE, "similarity": {"kind": "cosine"}},
@@ -49,15 +51,37 @@ ROWS: dict[str, dict[str, dict[str, object]]] = {
     "multi-component-dropout": {"encoder": MULTI, "similarity": {**LATE, "component_dropout": 0.25}},
     "multi-balance": {"encoder": MULTI, "similarity": LATE, "training": {"balance_weight": 0.05}},
     "multi-projections": {"encoder": MULTI, "similarity": {**LATE, "projects_components": True}},
-    "multi-merged": {"encoder": {**MULTI, "pooling": "merged"}, "similarity": LATE},
     "multi-mined": {"encoder": MULTI, "similarity": LATE, "training": {"mine_negatives": 2}},
+    "merged": {"encoder": MERGED, "similarity": LATE},
+    "merged-as-multi": {"encoder": {**MULTI, "pooling": "merged"}, "similarity": LATE},
+    "merged-from-cosine": {"encoder": {**MERGED, "first_spread": 0.0}, "similarity": LATE},
+    "merged-large": {
+        "encoder": {**MERGED, "num_query_components": 16, "num_item_components": 32},
+        "similarity": LATE,
+    },
     "windows": {
         "encoder": {"pooling": "windows", "num_item_components": 8},
         "similarity": {"kind": "mixture_of_logits"},
     },
+    "windows-context": {
+        "encoder": {"pooling": "windows", "num_item_components": 8, "window_context": 32},
+        "similarity": {"kind": "mixture_of_logits"},
+    },
+    "windows-merged": {
+        "encoder": {
+            "pooling": "windows",
+            "window_components": 16,
+            "window_context": 32,
+            "num_query_components": 16,
+            "num_item_components": 32,
+        },
+        "similarity": LATE,
+        "training": {"micro_batch_size": 256},  # the windows of most batches in one pass: more memory, less time
+    },
 }
 """Settings of each row that is trained."""
-UNTRAINED = ("bm25", "pretrained")
+UNTRAINED = {"bm25": None, "pretrained": "cosine", "pretrained-merged": "merged-large"}
+"""Rows without training, and the row whose settings each begins with."""
 OF_WINDOWS = ("mean-of-windows", "best-window")
 """Rankings of long passages by the trained cosine, which people use today."""
 NUM_BYTES = {"fp16": 2, "int8": 1}
@@ -79,6 +103,7 @@ def main() -> None:
     parser.add_argument("--window", type=int, default=64, help="tokens of a window")
     parser.add_argument("--share", type=float, default=1.0, help="share of the documents")
     parser.add_argument("--gib", type=float, default=6.0, help="memory for outputs of frozen layers")
+    parser.add_argument("--mixed", action="store_true", help="run the language model in bf16, in training and tests")
     parser.add_argument("--threads", type=int, default=1)
     parser.add_argument("--report", action="store_true", help="train nothing, print the tables")
     options = parser.parse_args()
@@ -137,10 +162,10 @@ def split_by_document(
 def train(rows: list[str], data: QuestionPassages, options: argparse.Namespace) -> None:
     """Train and test the rows that are not finished."""
     print(f"{describe_machine()}; {data!r}", flush=True)
-    most_bytes = int(options.gib * 2**30)
-    layers = options.trained_layers
     keeper = TextEncoder.from_pretrained(recipe_of("cosine", 0, options).encoder)
-    with training_top(keeper, layers, most_bytes=most_bytes):  # all rows share the outputs of the frozen layers
+    with as_in_training(
+        keeper, recipe_of("cosine", 0, options).training
+    ):  # all rows share the outputs of the frozen layers
         for seed in options.seeds:
             for name in rows:
                 file = ranks_file(name, seed, options)
@@ -153,7 +178,7 @@ def train(rows: list[str], data: QuestionPassages, options: argparse.Namespace) 
                     ranks = rank_untrained(name, data, options)
                 elif name in OF_WINDOWS:
                     cosine = TextRetriever.load(options.runs / f"cosine-seed{seed}" / "model")
-                    with training_top(cosine.model.encoder, layers, most_bytes=most_bytes):
+                    with as_in_training(cosine.model.encoder, cosine.recipe.training):
                         ranks = rank_by_windows(name, cosine, data, length=options.window)
                 else:
                     folder = options.runs / f"{name}-seed{seed}"
@@ -165,7 +190,7 @@ def train(rows: list[str], data: QuestionPassages, options: argparse.Namespace) 
                         overwrite=True,
                     )
                     about = {"picked": retriever.report.best_epoch, "minutes": (time.perf_counter() - started) / 60}
-                    with training_top(retriever.model.encoder, layers, most_bytes=most_bytes):
+                    with as_in_training(retriever.model.encoder, retriever.recipe.training):
                         ranks = retriever.evaluate(data, show_progress=False).ranks.tolist()
                         about["values"] = values_per_item(retriever)
                 file.write_text(json.dumps({"ranks": ranks, **about}))
@@ -175,7 +200,7 @@ def train(rows: list[str], data: QuestionPassages, options: argparse.Namespace) 
 def recipe_of(name: str, seed: int, options: argparse.Namespace) -> TextRecipe:
     """Return the recipe of a row."""
     own = ROWS[name]
-    length = options.window if name == "windows" else options.length
+    length = options.window if own["encoder"]["pooling"] == "windows" else options.length
     encoder = {"base": options.base, "max_query_length": 32, "max_passage_length": length, "seed": seed}
     training = {
         "epochs": options.epochs,
@@ -184,6 +209,7 @@ def recipe_of(name: str, seed: int, options: argparse.Namespace) -> TextRecipe:
         "new_learning_rate": options.new_rate,
         "trained_layers": options.trained_layers,
         "kept_outputs_gib": options.gib,
+        "mixed_precision": options.mixed,
         "validation_passages": 2000,
         "seed": seed,
     }
@@ -195,12 +221,13 @@ def recipe_of(name: str, seed: int, options: argparse.Namespace) -> TextRecipe:
 
 
 def rank_untrained(name: str, data: QuestionPassages, options: argparse.Namespace) -> list[int]:
-    """Rank with BM25, or with the cosine of the pretrained encoder."""
+    """Rank with BM25, or with a retriever that is not trained."""
     assert data.test is not None
-    if name == "bm25":
+    settings = UNTRAINED[name]
+    if settings is None:
         return [int(rank) for rank in rank_with_bm25(data, data.test)]
-    retriever = TextRetriever(recipe_of("cosine", 0, options))
-    with training_top(retriever.model.encoder, options.trained_layers, most_bytes=int(options.gib * 2**30)):
+    retriever = TextRetriever(recipe_of(settings, 0, options))
+    with as_in_training(retriever.model.encoder, retriever.recipe.training):
         ranks: list[int] = retriever.evaluate(data, show_progress=False).ranks.tolist()
         return ranks
 
@@ -214,15 +241,15 @@ def rank_by_windows(name: str, cosine: TextRetriever, data: QuestionPassages, *,
     )
     windowed = WindowedTexts.of(cut.tokenize_windows(data.passages))
     vectors = torch.cat([
-        model.encoder(windowed.tokens[first : first + 64], Side.PASSAGE)[:, 0].detach()
+        model.encoder(windowed.tokens[first : first + 64], Side.PASSAGE).detach()
         for first in range(0, len(windowed.tokens), 64)
-    ])  # (W, D)  # fmt: skip
+    ])  # (W, 1, D)  # fmt: skip
     if name == "mean-of-windows":
         means = join_windows(vectors, windowed, 1).components  # (N, 1, D)
         parts = ItemParts(F.normalize(means, dim=-1), None)
         return [int(rank) for rank in rank_questions(model, data.test, parts)]
     owners = torch.repeat_interleave(torch.arange(len(data.passages)), torch.tensor(windowed.counts))  # (W,)
-    windows = F.normalize(vectors, dim=-1)  # (W, D)
+    windows = F.normalize(vectors[:, 0], dim=-1)  # (W, D)
     queries = F.normalize(model.encode_queries(data.test.texts), dim=-1)  # (Q, D)
     ranks = []
     for question, query in enumerate(queries):

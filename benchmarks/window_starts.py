@@ -58,6 +58,7 @@ def main() -> None:
     parser.add_argument("--least-characters", type=int, default=2500)
     parser.add_argument("--lengths", type=int, nargs="+", default=[64, 128, 256])
     parser.add_argument("--components", type=int, nargs="+", default=[4, 8, 16])
+    parser.add_argument("--context", type=int, default=0, help="tokens of the beginning that each window repeats")
     parser.add_argument("--seed", type=int, default=0)
     options = parser.parse_args()
     pairs = read_long(options.data, least=options.least_characters)
@@ -69,16 +70,18 @@ def main() -> None:
     print("| way | HR@1 | HR@10 | MRR |\n|---|---|---|---|")
     for length in options.lengths:
         settings = {"base": options.base, "max_passage_length": length}
-        encoder = TextEncoder.from_pretrained(TextEncoderConfig(**settings, pooling="windows"))
+        encoder = TextEncoder.from_pretrained(
+            TextEncoderConfig(**settings, pooling="windows", window_context=options.context)
+        )
         queries = encoder.encode(questions, Side.QUERY)[:, 0]  # (B, D)
         plain = TextEncoder.from_pretrained(TextEncoderConfig(**settings))
         print(f"| cut off at {length} tokens | {describe(mix(queries, plain.encode(answers, Side.PASSAGE), 0))} |")
         windowed = WindowedTexts.of(encoder.tokenize_windows(answers))
         with torch.inference_mode():
             vectors = torch.cat([
-                encoder(windowed.tokens[first : first + 32], Side.PASSAGE)[:, 0]
+                encoder(windowed.tokens[first : first + 32], Side.PASSAGE)
                 for first in range(0, len(windowed.tokens), 32)
-            ])  # (W, D)  # fmt: skip
+            ])  # (W, 1, D)  # fmt: skip
         average = len(vectors) / len(answers)
         print(f"| (windows of {length} tokens: {average:.1f} of each answer, at most {max(windowed.counts)}) | | | |")
         for count in (1, *options.components, max(windowed.counts)):

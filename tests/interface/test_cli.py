@@ -12,7 +12,8 @@ import railsearch
 from railsearch.cli import app as commands
 from railsearch.cli import main
 from railsearch.cli.app import app
-from railsearch.cli.doctor import MATMUL_PROBE, Bf16Matmul, diagnose, survives
+from railsearch.cli.doctor import diagnose
+from railsearch.foundation.bf16 import MATMUL_PROBE, Bf16Matmul, survives
 from railsearch.foundation.errors import InvalidInputError
 
 RUNNER = CliRunner()
@@ -78,11 +79,11 @@ def test_illegal_instruction_is_a_finding_and_not_a_crash(monkeypatch: pytest.Mo
     die = "import os, signal; os.kill(os.getpid(), signal.SIGILL)"
     assert not survives(die)
     assert survives("pass")
-    monkeypatch.setattr("railsearch.cli.doctor.MATMUL_PROBE", die)
+    monkeypatch.setattr("railsearch.foundation.bf16.MATMUL_PROBE", die)
     assert diagnose().bf16_matmul is Bf16Matmul.UNSAFE
     assert "fails or kills the process; use fp32" in run("doctor")
     spared = "import os, signal\nif not os.environ.get('ONEDNN_MAX_CPU_ISA'): os.kill(os.getpid(), signal.SIGILL)"
-    monkeypatch.setattr("railsearch.cli.doctor.MATMUL_PROBE", spared)
+    monkeypatch.setattr("railsearch.foundation.bf16.MATMUL_PROBE", spared)
     assert diagnose().bf16_matmul is Bf16Matmul.SAFE_WITHOUT_AMX
     assert "ONEDNN_MAX_CPU_ISA=AVX512_CORE_BF16" in run("doctor")
 

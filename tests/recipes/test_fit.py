@@ -13,9 +13,8 @@ import torch.nn.functional as F  # noqa: N812
 from railsearch import DotProduct, MixtureOfLogits, fit_similarity
 from railsearch.data import World, make_world
 from railsearch.errors import InvalidInputError, TrainingError
-from railsearch.foundation import progress
 from railsearch.similarity import Similarity, load_balance_loss
-from railsearch.training import FitReport, LoopConfig, TrainingConfig
+from railsearch.training import FitReport, LoopConfig, TrainingConfig, progress
 from railsearch.training.losses import StepLosses, backward_sampled_softmax
 from railsearch.training.negatives import Contrast, Negatives, RightPairs, draw_contrast, popularity_offsets
 from railsearch.training.task import Batch
@@ -467,7 +466,7 @@ def test_progress_bar_only_when_shown(world: World, capfd: pytest.CaptureFixture
 def test_without_a_terminal_training_writes_a_line_for_each_epoch(
     world: World, capfd: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(progress, "SECONDS_BETWEEN_LINES", math.inf)  # however short an epoch is
+    monkeypatch.setattr(progress, "SECONDS_BETWEEN_STEP_LINES", math.inf)  # however long an epoch is
     report = fit(world, small(), epochs=2)
     out, lines = capfd.readouterr()
     assert out == ""
@@ -479,6 +478,20 @@ def test_without_a_terminal_training_writes_a_line_for_each_epoch(
         )
     fit(world, small(), epochs=1, show_progress=False)
     assert capfd.readouterr() == ("", "")
+
+
+def test_without_a_terminal_a_long_epoch_writes_lines_about_its_steps(
+    world: World, capfd: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(progress, "SECONDS_BETWEEN_STEP_LINES", 0.0)
+    fit(world, small(), epochs=2, batch_size=1000)
+    lines = capfd.readouterr().err.splitlines()
+    places = [line.partition("  ")[0] for line in lines]
+    steps = [place for place in places if "step" in place]
+    count = math.ceil(len(world.train_pairs) / 1000)
+    assert steps == [f"epoch {epoch}/2, step {step} of {count}" for epoch in (1, 2) for step in range(1, count + 1)]
+    assert places.index("epoch 1/2") == 1 + places.index(steps[count - 1])
+    assert all("loss " in line for line in lines if "step" in line)
 
 
 @pytest.mark.parametrize("num_rows", [1, 7])

@@ -1,4 +1,4 @@
-"""Retrievers with multi and merged pooling: they start as the frozen mean, learn, and are saved, indexed, searched."""
+"""Multi and merged pooling: with spread 0 they start as the frozen mean, learn, and are saved, indexed, searched."""
 
 from pathlib import Path
 
@@ -26,8 +26,8 @@ def base(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def make_recipe(base: Path, *, pooling: str = "multi", **sections: object) -> TextRecipe:
-    counts = {"num_query_components": 2, "num_item_components": 3} if pooling in POOLINGS else {}
-    encoder = {"base": str(base), "pooling": pooling, "max_query_length": 12, "max_passage_length": 12, **counts}
+    own = {"num_query_components": 2, "num_item_components": 3, "first_spread": 0.0} if pooling in POOLINGS else {}
+    encoder = {"base": str(base), "pooling": pooling, "max_query_length": 12, "max_passage_length": 12, **own}
     return TextRecipe(encoder=encoder, **sections)  # type: ignore[arg-type]
 
 

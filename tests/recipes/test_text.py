@@ -98,17 +98,39 @@ def test_a_pass_that_runs_again_drops_the_same() -> None:
     inputs = torch.randn(10, 4, generator=Generator().manual_seed(0), dtype=torch.float64)
     runs: list[Tensor] = []
 
-    def encode(rows: slice) -> Tensor:
+    def encode(rows: list[int]) -> Tensor:
         runs.append(network(inputs[rows]))
         return runs[-1]
 
-    encoding = CachedEncoding(encode, 10, rows_per_pass=4, generator=Generator().manual_seed(1))
+    encoding = CachedEncoding(encode, lengths=range(10), rows_per_pass=4, generator=Generator().manual_seed(1))
     assert not encoding.embeddings.requires_grad
     encoding.backward(torch.ones(10, 2, dtype=torch.float64))
     assert [len(run) for run in runs] == [4, 4, 2, 4, 4, 2]
     for first, again in zip(runs[:3], runs[3:], strict=True):
         assert torch.equal(first, again)
     assert not torch.equal(runs[0], runs[1])
+
+
+@pytest.mark.parametrize("rows_per_pass", [None, 1, 4, 10])
+def test_passes_have_rows_of_similar_length_and_the_gradient_of_one_pass(rows_per_pass: int | None) -> None:
+    weight = torch.randn(3, 2, generator=Generator().manual_seed(0), dtype=torch.float64).requires_grad_()
+    inputs, direction = torch.randn(10, 3, dtype=torch.float64), torch.randn(10, 2, dtype=torch.float64)
+    lengths, seen = [5, 900, 1, 1700, 2000, 900, 3, 1500, 8, 800], []
+
+    def encode(rows: list[int]) -> Tensor:
+        seen.append(rows)
+        return inputs[rows] @ weight
+
+    encoding = CachedEncoding(encode, lengths=lengths, rows_per_pass=rows_per_pass, generator=Generator())
+    torch.testing.assert_close(encoding.embeddings, inputs @ weight.detach())
+    passes = list(seen)
+    assert [lengths[row] for rows in passes for row in rows] == sorted(lengths, reverse=True)
+    if rows_per_pass in {None, 10}:
+        assert 1 < len(passes) < 10
+        assert all(len(rows) * max(lengths[row] for row in rows) <= 4096 for rows in passes)
+    encoding.backward(direction)
+    assert seen == (passes if rows_per_pass in {None, 10} else passes * 2)
+    torch.testing.assert_close(weight.grad, inputs.T @ direction)
 
 
 @pytest.mark.parametrize(

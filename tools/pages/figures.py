@@ -33,7 +33,7 @@ def draw_gain() -> "Figure":
             ("matrix factors\nML-1M", factors["tuned"], factors["mixture"]),
             ("SASRec, 8 values\nML-1M", small["sasrec-cosine-8"], small["sasrec-mixture-8"]),
             ("HSTU, 50 values\nML-1M", large["best-cosine"], large["best"]),
-            ("late interaction\nInsuranceQA", late["cosine"], late["multi"]),
+            ("late interaction\nInsuranceQA", late["cosine"], late["merged"]),
             ("frozen MiniLM\nInsuranceQA", texts["tuned"], texts["widened"]),
         )
     ]

@@ -10,7 +10,7 @@ import railsearch
 from railsearch.cli import data, engine, index, items, recipes
 from railsearch.cli.bench import bench
 from railsearch.cli.compare import compare
-from railsearch.cli.doctor import ISA_VARIABLE, ISA_WITHOUT_AMX, Bf16Matmul, Diagnosis, diagnose
+from railsearch.cli.doctor import Diagnosis, diagnose
 from railsearch.cli.evaluate import evaluate
 from railsearch.cli.export import export
 from railsearch.cli.options import Json
@@ -22,6 +22,7 @@ from railsearch.cli.story import tell_demo
 from railsearch.cli.terminal import make_console, make_summary_table, print_json
 from railsearch.cli.train import train
 from railsearch.demo import run_demo
+from railsearch.foundation.bf16 import ISA_VARIABLE, ISA_WITHOUT_AMX, Bf16Matmul
 from railsearch.foundation.extras import install_advice
 
 app = typer.Typer(

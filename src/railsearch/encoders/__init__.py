@@ -5,6 +5,7 @@ from railsearch.encoders.sequence.histories import Histories
 from railsearch.encoders.sequence.hstu import HSTU
 from railsearch.encoders.sequence.sasrec import SASRec
 from railsearch.encoders.text.encoder import TextEncoder
+from railsearch.encoders.text.mixed_precision import mixed_precision
 from railsearch.encoders.text.settings import Pooling, Side, TextEncoderConfig, TokenPlace
 from railsearch.encoders.text.top_layers import training_top
 
@@ -18,5 +19,6 @@ __all__ = [
     "TextEncoder",
     "TextEncoderConfig",
     "TokenPlace",
+    "mixed_precision",
     "training_top",
 ]

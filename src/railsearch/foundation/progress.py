@@ -82,9 +82,10 @@ class ProgressMeter:
         self._bar.tasks[0].fields.update(fields or {})
         self._bar.update(self._task, completed=completed, advance=advance)
 
-    def write_line(self, text: Callable[[Task], str], *, always: bool = False) -> None:
-        """Write a line if there is no bar and the last line is older than `SECONDS_BETWEEN_LINES`, or always."""
-        if self._has_lines and (always or time.monotonic() - self._last_line >= SECONDS_BETWEEN_LINES):
+    def write_line(self, text: Callable[[Task], str], *, seconds: float | None = None) -> None:
+        """Write a line if there is no bar and the last line is older than some seconds, `SECONDS_BETWEEN_LINES`."""
+        least = SECONDS_BETWEEN_LINES if seconds is None else seconds
+        if self._has_lines and time.monotonic() - self._last_line >= least:
             self._last_line = time.monotonic()
             line = text(self._bar.tasks[0])
             self._console.print(line, markup=False, highlight=False, soft_wrap=True)

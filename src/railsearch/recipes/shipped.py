@@ -33,7 +33,7 @@ def shipped_recipes() -> list[ShippedRecipe]:
     """Return all recipes that come with railsearch, sorted by name.
 
     >>> [recipe.name for recipe in shipped_recipes() if recipe.name.startswith("insuranceqa/")]
-    ['insuranceqa/cosine', 'insuranceqa/mol', 'insuranceqa/mol-no-balance']
+    ['insuranceqa/cosine', 'insuranceqa/merged', 'insuranceqa/mol', 'insuranceqa/mol-no-balance']
     """
     files = {_name_of(file): file for file in FOLDER.glob(f"*/*{SUFFIX}")}
     return [ShippedRecipe(name, _first_sentence(file), file) for name, file in sorted(files.items())]

@@ -1,16 +1,19 @@
 """The training run of a text retriever: a text model, trained on questions and their passages."""
 
+import contextlib
 import json
+from collections.abc import Iterator
 from pathlib import Path
 
 import xxhash
 
 from railsearch.data import QuestionPassages
+from railsearch.encoders import TextEncoder, mixed_precision, training_top
 from railsearch.foundation.errors import InvalidInputError
 from railsearch.models import TextModel
 from railsearch.text_retriever.recipe import TextRecipe
 from railsearch.text_retriever.teaching import ask_about_texts
-from railsearch.training import FitReport
+from railsearch.training import FitReport, TextTrainingConfig
 from railsearch.training.loop import train
 from railsearch.training.mining import NegativeMiner
 from railsearch.training.processes import Processes
@@ -20,6 +23,17 @@ from railsearch.training.tasks.distilled import DistilledTask
 from railsearch.training.tasks.students import TextStudent
 from railsearch.training.tasks.texts import TextTask
 from railsearch.training.teacher import TeacherLike
+
+
+@contextlib.contextmanager
+def as_in_training(encoder: TextEncoder, config: TextTrainingConfig) -> Iterator[None]:
+    """Run an encoder in the precision of its training, with the outputs of frozen layers kept, for a while."""
+    most_bytes = int(config.kept_outputs_gib * 2**30)
+    with (
+        mixed_precision(encoder, is_used=config.mixed_precision),
+        training_top(encoder, config.trained_layers, most_bytes=most_bytes),
+    ):
+        yield
 
 
 def train_model(

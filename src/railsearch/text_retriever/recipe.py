@@ -110,15 +110,16 @@ class TextRecipe(Config):
     @model_validator(mode="before")
     @classmethod
     def _choose_similarity(cls, given: object) -> object:
-        """Compare the many components of multi or merged pooling by late interaction, unless the recipe states how."""
+        """Compare components that are pooled late by late interaction, unless the recipe states how."""
         if not isinstance(given, dict) or "similarity" in given:
             return given
         encoder = given.get("encoder")
         if isinstance(encoder, dict):
             pooling = encoder["pooling"] if "pooling" in encoder else default_pooling(encoder)
+            is_late = pooling in LATE_POOLINGS or encoder.get("window_components", 1) != 1
         else:
-            pooling = getattr(encoder, "pooling", None)
-        return {**given, "similarity": {"kind": LateInteraction.kind}} if pooling in LATE_POOLINGS else given
+            is_late = isinstance(encoder, TextEncoderConfig) and encoder.pools_late
+        return {**given, "similarity": {"kind": LateInteraction.kind}} if is_late else given
 
     @property
     def derives_components(self) -> bool:
@@ -139,7 +140,7 @@ class TextRecipe(Config):
     def mixes_windows(self) -> bool:
         """Whether the similarity is a mixture over the windows of a passage, with query components of its own."""
         is_several = self.encoder.num_item_components > 1
-        has_windows = self.encoder.pooling is Pooling.WINDOWS
+        has_windows = self.encoder.pooling is Pooling.WINDOWS and not self.encoder.pools_late
         return has_windows and is_several and isinstance(self.similarity, TextMixtureConfig)
 
     @model_validator(mode="after")

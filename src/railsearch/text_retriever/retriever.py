@@ -9,7 +9,6 @@ from torch import Tensor
 from typing_extensions import TypeAliasType
 
 from railsearch.data import PairsLike, QuestionPassages
-from railsearch.encoders import training_top
 from railsearch.evaluation import Evaluation, evaluate_questions
 from railsearch.folders import ModelCard, check_target, register_opener
 from railsearch.foundation.errors import FingerprintError, InvalidInputError
@@ -33,7 +32,7 @@ from railsearch.models import TextModel
 from railsearch.similarity.fingerprints import compute_fingerprint
 from railsearch.similarity.registry import kind_of
 from railsearch.text_retriever.card import describe_retriever
-from railsearch.text_retriever.fitting import train_model
+from railsearch.text_retriever.fitting import as_in_training, train_model
 from railsearch.text_retriever.folder import FORMAT, SavedRetriever, read_retriever, write_retriever
 from railsearch.text_retriever.held_out import read_test_data
 from railsearch.text_retriever.passages import EncodedPassages, PassagesLike, as_passages, check_new
@@ -121,11 +120,7 @@ class TextRetriever:
             retriever._model = continue_model(start.model, recipe)
         processes = processes or Processes()
         evaluation = None
-        with training_top(
-            retriever.model.encoder,
-            recipe.training.trained_layers,
-            most_bytes=int(recipe.training.kept_outputs_gib * 2**30),
-        ):
+        with as_in_training(retriever.model.encoder, recipe.training):
             retriever.report, num_ranked = train_model(
                 retriever.model,
                 recipe,

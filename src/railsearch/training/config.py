@@ -190,6 +190,11 @@ class TextTrainingConfig(LoopConfig):
         ge=0,
         description="memory for the outputs of frozen layers, in GiB; those of further texts are computed each time",
     )
+    mixed_precision: bool = Field(
+        default=False,
+        description="run the language model in bf16 while training, which is faster on GPUs and on CPUs with bf16 "
+        "instructions; weights, pooling, similarity and loss stay in fp32",
+    )
     micro_batch_size: int | None = Field(
         default=None,
         ge=1,

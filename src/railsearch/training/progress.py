@@ -1,13 +1,16 @@
-"""Progress of a training run: loss, validation, rate and time left on a terminal; elsewhere one line per epoch."""
+"""Progress of a training run: loss, validation, rate and time left on a terminal; else a line per epoch or minute."""
 
 import math
 from types import TracebackType
 from typing import Self
 
-from rich.progress import BarColumn, TextColumn
+from rich.progress import BarColumn, Task, TextColumn
 
 from railsearch.foundation.progress import ProgressMeter, RateColumn
 from railsearch.training.report import EpochReport
+
+SECONDS_BETWEEN_STEP_LINES = 60.0
+"""Without a terminal, an epoch that takes longer than this writes lines about its steps."""
 
 
 class TrainingProgress:
@@ -46,8 +49,9 @@ class TrainingProgress:
             self._meter.write_note(f"continued from a checkpoint: {epoch} of {self._num_epochs} epochs{steps} are done")
 
     def advance(self, loss: float, num_examples: int) -> None:
-        """Count one step."""
+        """Count one step; without a bar, a long epoch writes a line from time to time."""
         self._meter.update({"loss": loss, "per_step": num_examples}, advance=1)
+        self._meter.write_line(lambda task: f"{self._place(task)}  loss {loss:.3f}", seconds=SECONDS_BETWEEN_STEP_LINES)
 
     def finish_epoch(self, report: EpochReport) -> None:
         """Show a finished epoch, and its validation if there was one."""
@@ -58,7 +62,7 @@ class TrainingProgress:
                 f"epoch {report.epoch}/{self._num_epochs}{_loss(report)}{quality.get('quality', '')}  "
                 f"{report.seconds + report.validation_seconds:.0f} s"
             ),
-            always=True,
+            seconds=0,
         )
 
     def end_first_phase(self, best_epoch: int) -> None:
@@ -72,6 +76,11 @@ class TrainingProgress:
         self._meter.write_note(
             f"stopped early (training.patience is {patience}): no validation since epoch {best_epoch} was better"
         )
+
+    def _place(self, task: Task) -> str:
+        """Return the epoch and the step that are done."""
+        epoch, step = divmod(int(task.completed) - 1, self._steps_per_epoch)
+        return f"epoch {epoch + 1}/{self._num_epochs}, step {step + 1:,} of {self._steps_per_epoch:,}"
 
     def _quality(self, validation: dict[str, float] | None) -> dict[str, str]:
         """Return the field that shows validation figures; empty if there are none, so that the last ones stay."""

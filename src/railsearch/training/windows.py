@@ -43,12 +43,12 @@ class WindowedEncoding:
         )
         tokens = windowed.tokens
         self._passes = CachedEncoding(
-            lambda chosen: encoder(tokens[chosen], Side.PASSAGE)[:, 0],
-            len(tokens),
+            lambda rows: encoder([tokens[row] for row in rows], Side.PASSAGE),
+            lengths=[len(ids) for ids in tokens],
             rows_per_pass=rows_per_pass or WINDOWS_PER_PASS,
             generator=generator,
         )
-        self._vectors = self._passes.embeddings.requires_grad_()  # (W, D)
+        self._vectors = self._passes.embeddings.requires_grad_()  # (W, c, D)
         with torch.enable_grad():
             self._components = join_windows(self._vectors, windowed, encoder.num_item_components).components
 
@@ -80,5 +80,8 @@ def encode_for_training(
         )
     tokens = encoder.tokenize(texts, side)
     return CachedEncoding(
-        lambda chosen: encoder(tokens[chosen], side), len(tokens), rows_per_pass=rows_per_pass, generator=generator
+        lambda rows: encoder([tokens[row] for row in rows], side),
+        lengths=[len(ids) for ids in tokens],
+        rows_per_pass=rows_per_pass,
+        generator=generator,
     )

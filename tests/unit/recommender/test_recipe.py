@@ -48,18 +48,17 @@ def test_every_table_of_the_paper_has_its_recipes() -> None:
 
 
 def test_recipes_of_text_differ_only_in_what_they_compare() -> None:
-    cosine, mol, no_balance = (
-        TextRecipe.read(TEXT / f"{name}.toml").model_dump(mode="json") for name in ("cosine", "mol", "mol-no-balance")
-    )
-    assert {file.stem for file in TEXT.iterdir()} == {"cosine", "mol", "mol-no-balance"}
+    names = ["cosine", "merged", "mol", "mol-no-balance"]
+    assert sorted(file.stem for file in TEXT.iterdir()) == names
+    cosine, merged, mol, no_balance = (TextRecipe.read(TEXT / f"{name}.toml").model_dump(mode="json") for name in names)
     assert mol["training"].pop("balance_weight") > no_balance["training"].pop("balance_weight") == 0
     assert mol == no_balance
     for name in ("base", "max_query_length", "max_passage_length", "shares_backbone", "seed"):
-        assert cosine["encoder"][name] == mol["encoder"][name]
+        assert cosine["encoder"][name] == mol["encoder"][name] == merged["encoder"][name]
     for name in ("epochs", "batch_size", "learning_rate", "schedule", "warmup_share", "weight_decay", "seed"):
         assert cosine["training"][name] == mol["training"][name]
     assert cosine["similarity"]["temperature"] == mol["similarity"]["temperature"]
-    assert cosine["data"] == mol["data"]
+    assert cosine["data"] == mol["data"] == merged["data"]
 
 
 @pytest.mark.parametrize("file", FILES, ids=lambda file: f"{file.parent.name}/{file.stem}")

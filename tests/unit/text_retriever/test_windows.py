@@ -8,13 +8,15 @@ import torch
 import torch.nn.functional as F  # noqa: N812
 from torch import Generator, Tensor
 
-from railsearch import TextRetriever
-from railsearch.encoders import Side
+from railsearch import TextRetriever, TwoPass
+from railsearch.encoders import Side, TextEncoderConfig
 from railsearch.encoders.text import batches
+from railsearch.encoders.text.merging import cluster_alike, group_neighbours
 from railsearch.foundation import progress
 from railsearch.foundation.errors import InvalidInputError
-from railsearch.recipes import CosineConfig
-from railsearch.similarity import MixtureOfLogits
+from railsearch.models import TextModel
+from railsearch.recipes import CosineConfig, TextRecipe, TextTrainingConfig
+from railsearch.similarity import LateInteraction, MixtureOfLogits
 from railsearch.similarity.gate_start import start_at_best, start_even
 from railsearch.text_retriever.recipe import continue_model
 from railsearch.training.windows import WindowedEncoding
@@ -79,6 +81,107 @@ def test_a_long_text_starts_as_a_softmax_over_its_windows(base: Path, sharpness:
     assert repr(retriever).endswith("4 x 4 components)")
 
 
+LATE = {
+    "window_components": 3,
+    "num_query_components": 2,
+    "num_item_components": 12,
+    "first_spread": 0.0,
+    "similarity": {"kind": "late_interaction"},
+}
+
+
+def wake(model: TextModel) -> TextModel:
+    """Give the weights that start at zero other values, so that components differ."""
+    generator = Generator().manual_seed(1)
+    with torch.no_grad():
+        for pooling in model.encoder.poolings.values():
+            pooling.change.weight.copy_(torch.randn(pooling.change.weight.shape, generator=generator))
+    return model
+
+
+def means_of_clusters(vectors: Tensor, count: int) -> Tensor:
+    clusters = cluster_alike(vectors, count)
+    own = [[vector for vector, cluster in zip(vectors, clusters, strict=True) if cluster == c] for c in range(count)]
+    return torch.stack([torch.stack(members).mean(dim=0) for members in own])
+
+
+def test_late_interaction_of_windows_starts_as_the_cosine_of_the_encoder(base: Path) -> None:
+    retriever = make_windows(base, **LATE)
+    assert repr(retriever).endswith("2 x 12 components)")
+    model = retriever.model
+    assert isinstance(model.similarity, LateInteraction)
+    scores = model.similarity.score(model.query_parts(QUESTIONS), model.item_parts(SHORT))
+    torch.testing.assert_close(scores, cosines(base, QUESTIONS, SHORT) / 0.05, rtol=1e-4, atol=1e-3)
+
+
+def test_a_text_that_fits_one_window_has_the_components_of_merged_pooling(base: Path) -> None:
+    windows = wake(make_windows(base, **{**LATE, "num_item_components": 6}).model)
+    merged = make_retriever(base, pooling="merged", num_query_components=2, num_item_components=3).model
+    merged.encoder.poolings.load_state_dict(windows.encoder.poolings.state_dict())
+    for side in Side:
+        expected = merged.encoder.encode(SHORT, side)  # (N, P, D)
+        found = windows.encoder.encode(SHORT, side)
+        twice = expected.repeat(1, 2, 1) if side is Side.PASSAGE else expected  # the only window stands for both
+        torch.testing.assert_close(found, twice, rtol=1e-5, atol=1e-5)
+
+
+def test_components_of_a_long_text_are_those_of_its_windows_one_by_one(base: Path) -> None:
+    encoder = wake(make_windows(base, **LATE).model).encoder
+    found = encoder.encode_windows(LONG)
+    for text, components, spans in zip(LONG, found.components, found.spans.tolist(), strict=True):
+        windows = encoder.tokenize_windows([text])[0]
+        own = torch.cat([encoder([window.ids], Side.PASSAGE).detach() for window in windows])  # (W, 3, D)
+        groups = group_neighbours(own.mean(dim=1), 4)
+        assert len(windows) > len(groups) == 4
+        expected = torch.cat([means_of_clusters(own[first:last].flatten(0, 1), 3) for first, last in groups])
+        torch.testing.assert_close(components, expected, rtol=1e-5, atol=1e-5)
+        assert spans[0][0] == 0
+        assert spans[-1][1] == len(text)
+        assert spans == sorted(spans)
+        assert len({tuple(span) for span in spans}) == 4
+
+
+def test_late_interaction_of_windows_is_trained_saved_and_searched_exactly(base: Path, tmp_path: Path) -> None:
+    pairs = [("who w3", LONG[0]), ("w21 w22 w23", LONG[1]), ("w9 w10", LONG[2]), ("it is w3", "it is w3 end")]
+    training = TextTrainingConfig(epochs=2, batch_size=2)
+    recipe = make_windows(base, **LATE).recipe.model_copy(update={"training": training})
+    trained = TextRetriever.fit(pairs, recipe, show_progress=False)
+    trained.save(tmp_path / "model")
+    loaded = TextRetriever.load(tmp_path / "model")
+    assert loaded.fingerprint == trained.fingerprint
+    passages = [passage for _, passage in pairs]
+    loaded.build_index(passages)
+    result = loaded.search(QUESTIONS, k=4, strategy=TwoPass())
+    scores = loaded.model.similarity.score(loaded.model.query_parts(QUESTIONS), loaded.model.item_parts(passages))
+    torch.testing.assert_close(result.scores, scores.sort(dim=1, descending=True).values, rtol=1e-4, atol=1e-3)
+    assert result.is_exact.all()
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"window_components": 1, "num_query_components": 2}, "set window_components to 2 or more"),
+        ({"window_components": 3, "num_item_components": 8}, "8, which is no multiple of window_components = 3"),
+        ({"pooling": "multi", "window_components": 2}, "window_components is 2 but pooling is multi"),
+        ({"window_components": 0}, "window_components"),
+        ({"window_components": True}, "window_components"),
+    ],
+    ids=str,
+)
+def test_components_of_windows_that_cannot_be_are_refused(base: Path, options: dict[str, object], message: str) -> None:
+    with pytest.raises(ValueError, match=message):
+        make_windows(base, **options)
+
+
+def test_the_numbers_of_components_have_defaults(base: Path) -> None:
+    several = TextEncoderConfig(base=str(base), pooling="windows", window_components=4)
+    assert (several.num_query_components, several.num_item_components, several.first_spread) == (16, 16, 0.5)
+    one = TextEncoderConfig(base=str(base), pooling="windows")
+    kinds = [TextRecipe(encoder=encoder).similarity.kind for encoder in (several, several.model_dump(), one)]
+    assert kinds == ["late_interaction", "late_interaction", "mixture_of_logits"]
+    assert (one.num_query_components, one.num_item_components, one.first_spread) == (1, 8, 0)
+
+
 def test_a_gate_too_small_for_its_components_is_refused() -> None:
     similarity = MixtureOfLogits.around(dim=4, cosine=True, gate_inputs=["pair"], gate_dim=7)
     with pytest.raises(InvalidInputError, match=r"gate_dim is 7 .* 4 item components .*set gate_dim to 8"):
@@ -88,9 +191,12 @@ def test_a_gate_too_small_for_its_components_is_refused() -> None:
     torch.testing.assert_close(weights, torch.full_like(weights, 1 / 16))
 
 
+@pytest.mark.parametrize("options", [{}, LATE], ids=["one", "several"])
 @pytest.mark.parametrize("rows_per_pass", [1, 3, None])
-def test_the_gradient_does_not_depend_on_the_passes(base: Path, rows_per_pass: int | None) -> None:
-    encoder = make_windows(base).model.encoder.train()
+def test_the_gradient_does_not_depend_on_the_passes(
+    base: Path, rows_per_pass: int | None, options: dict[str, object]
+) -> None:
+    encoder = wake(make_windows(base, **options).model).encoder.train()
 
     def gradient(rows: int | None) -> dict[str, Tensor]:
         encoder.zero_grad()

@@ -82,7 +82,7 @@ def encode_windows(
             def count_windows(number: float, per_window: float = per_window) -> None:
                 count(number * per_window)
 
-            vectors = run_batches(encoder, windowed.tokens, Side.PASSAGE, tokens_per_batch, count_windows)[:, 0]
+            vectors = run_batches(encoder, windowed.tokens, Side.PASSAGE, tokens_per_batch, count_windows)
             parts.append(join_windows(vectors, windowed, num_components))
     return WindowEncoding.stack(parts, num_components=num_components, dim=encoder.dim)
 

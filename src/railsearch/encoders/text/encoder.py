@@ -1,5 +1,6 @@
 """The text encoder: a pretrained language model turns each text into P components (the paper's section 5 and A.2)."""
 
+import contextlib
 import copy
 import json
 import logging
@@ -30,6 +31,7 @@ from railsearch.encoders.text.folder import (
     write_text_folder,
 )
 from railsearch.encoders.text.learned_pooling import build_poolings
+from railsearch.encoders.text.mixed_precision import autocast
 from railsearch.encoders.text.pooling import pool_mean, pool_tokens
 from railsearch.encoders.text.sentence_head import SentenceHead
 from railsearch.encoders.text.settings import Pooling, Side, TextEncoderConfig, TokenPlace
@@ -106,6 +108,7 @@ class TextEncoder(nn.Module):
         )
         self.poolings = build_poolings(settings, self.dim, place, generator)
         self.top_layers: dict[Side, TopLayers] = {}  # filled by `training_top`
+        self.is_mixed = False  # changed by `mixed_precision`
         self.eval()
 
     @classmethod
@@ -170,7 +173,9 @@ class TextEncoder(nn.Module):
             "tokenizer": xxhash.xxh3_128_hexdigest(self._tokens.tokenizer.backend_tokenizer.to_str().encode()),
         }
         # Fingerprints of models without windows or prompts stay as they were before there were any.
-        excluded = {"base", "seed", *PROMPTS} | (set() if self.has_windows else {"window_overlap"})
+        excluded = {"base", "seed", "first_spread", *PROMPTS} | (set() if self.has_windows else {"window_overlap"})
+        unset = {"window_components": 1, "window_context": 0}  # models without them keep their fingerprints as well
+        excluded |= {name for name, value in unset.items() if getattr(self._settings, name) == value}
         settings = self._settings.model_dump(mode="json", exclude=excluded)
         settings |= {name: text for name in PROMPTS if (text := getattr(self._settings, name))}
         if self.head is not None:
@@ -207,19 +212,21 @@ class TextEncoder(nn.Module):
     def forward(self, tokens: Sequence[Sequence[int]], side: Side) -> Tensor:
         """Return the components (B, P, D) of token ids from `tokenize`; they are not normalised.
 
-        If passages are cut into windows, each row is one window, and P is 1.
+        If passages are cut into windows, each of their rows is one window, with `window_components` components.
         """
         side = as_choice(Side, side, name="side")
         self._tokens.check(tokens, side)
         ids, is_real = self._pad(tokens)  # (B, n) each
         backbone = self.backbone if side is Side.QUERY or self.passage_backbone is None else self.passage_backbone
         top = self.top_layers.get(side)
-        outputs = run(backbone, self._embed(ids, backbone), is_real) if top is None else top.run(tokens, is_real)
+        with autocast(ids.device) if self.is_mixed else contextlib.nullcontext():
+            outputs = run(backbone, self._embed(ids, backbone), is_real) if top is None else top.run(tokens, is_real)
+        outputs = outputs.float() if self.is_mixed else outputs  # (B, n, D)
         head = self.head if side is Side.QUERY or self.passage_head is None else self.passage_head
         if head is not None:
             embeddings: Tensor = head(outputs, is_real)  # (B, 1, D)
             return embeddings
-        if self.pooling in {Pooling.MEAN, Pooling.WINDOWS}:
+        if self.pooling is Pooling.MEAN or (self.has_windows and not self._settings.pools_late):
             return pool_mean(outputs, is_real)  # (B, 1, D)
         if self.pooling is Pooling.TOKENS:
             count = self._settings.num_components(side)

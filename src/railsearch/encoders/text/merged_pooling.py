@@ -1,10 +1,10 @@
-"""Merged pooling: the components of a passage are means of alike token outputs, as late interaction shrinks indexes."""
+"""Merged pooling: the components of a text are means of alike token outputs, as late interaction shrinks indexes."""
 
 import torch
 from torch import Tensor, nn
 
 from railsearch.encoders.text.merging import cluster_alike
-from railsearch.encoders.text.multi_pooling import move_from_mean
+from railsearch.encoders.text.multi_pooling import first_change, move_from_mean
 
 
 class MergedPooling(nn.Module):
@@ -13,19 +13,19 @@ class MergedPooling(nn.Module):
     The outputs of each text are clustered by Ward's criterion on their cosines, into as many clusters as there are
     components, in the order of their first tokens. The choice of clusters has no gradient and no weights; the means
     have a gradient. A text with fewer tokens than components has a cluster for each token, and its other components are
-    m. A starts at zero: every component begins as the mean, as with `MultiPooling`, and with A = I it is the mean of
-    its cluster. Texts are clustered one by one, so their batch does not matter.
+    m. A starts as `spread` times the identity: with 0, every component begins as the mean, as with `MultiPooling`, and
+    with 1 as the mean of its cluster. Texts are clustered one by one, so their batch does not matter.
 
     Args:
         dim: D, the size of outputs.
         num_components: P.
+        spread: how far components begin from the mean.
     """
 
-    def __init__(self, *, dim: int, num_components: int) -> None:
+    def __init__(self, *, dim: int, num_components: int, spread: float) -> None:
         super().__init__()
         self.num_components = num_components
-        self.change = nn.Linear(dim, dim, bias=False)
-        nn.init.zeros_(self.change.weight)
+        self.change = first_change(dim, spread)
 
     def forward(self, outputs: Tensor, is_real: Tensor) -> Tensor:
         """Return components (B, P, D) of outputs (B, n, D)."""

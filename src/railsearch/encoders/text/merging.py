@@ -13,23 +13,33 @@ MOST_CLUSTERED = 1024
 
 
 def merge_windows(vectors: Tensor, count: int) -> tuple[Tensor, Groups]:
-    """Return `count` components (count, D) of the window vectors (n, D) of one text, and the windows of each.
+    """Return `count` windows (count, c, D) of the windows (n, c, D) of one text, and the windows that each stands for.
 
-    Fewer windows than components are repeated, in turn. More are merged: again and again the two neighbours are joined
-    that lose the least by it (Ward's criterion on vectors of length 1). So a component is the mean of consecutive
-    windows, a stretch of the text about one subject, and no window is left out. The choice has no gradient; the means
-    have.
+    Fewer windows than asked for are repeated, in turn. More are merged: again and again the two neighbours are joined
+    that lose the least by it (Ward's criterion on the means of their c vectors, at length 1). So a group is a stretch
+    of the text about one subject, and no window is left out. Its c components are the means of alike vectors of its
+    windows, by `cluster_alike`; with c = 1, the mean of all. The choices have no gradient; the means have.
 
-    >>> merge_windows(torch.tensor([[1.0, 0.0], [0.9, 0.1], [0.0, 1.0]]), 2)[1]
+    >>> merge_windows(torch.tensor([[[1.0, 0.0]], [[0.9, 0.1]], [[0.0, 1.0]]]), 2)[1]
     [(0, 2), (2, 3)]
-    >>> merge_windows(torch.tensor([[1.0, 0.0], [0.0, 1.0]]), 3)[1]
+    >>> merge_windows(torch.tensor([[[1.0, 0.0]], [[0.0, 1.0]]]), 3)[1]
     [(0, 1), (1, 2), (0, 1)]
     """
-    groups = group_neighbours(vectors.detach(), count)
+    groups = group_neighbours(vectors.detach().mean(dim=1), count)
     if len(groups) == len(vectors):
         rows = torch.arange(count, device=vectors.device) % len(vectors)  # (count,)
         return vectors[rows], [groups[row] for row in rows.tolist()]
-    return torch.stack([vectors[first:last].mean(dim=0) for first, last in groups]), groups
+    return torch.stack([_merge_alike(vectors[first:last]) for first, last in groups]), groups
+
+
+def _merge_alike(windows: Tensor) -> Tensor:
+    """Return c vectors (c, D) for the vectors (n, c, D) of windows: the means of c clusters of alike vectors."""
+    own, count = windows.flatten(0, 1), windows.shape[1]  # (n * c, D)
+    if len(windows) == 1 or count == 1:
+        return windows.mean(dim=0)
+    clusters = torch.tensor(cluster_alike(own, count), device=own.device)  # (n * c,)
+    is_member = clusters == torch.arange(count, device=own.device)[:, None]  # (c, n * c)
+    return (is_member / is_member.sum(dim=1, keepdim=True)).to(own) @ own
 
 
 def group_neighbours(vectors: Tensor, count: int) -> Groups:

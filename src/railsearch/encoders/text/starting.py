@@ -53,7 +53,7 @@ def read_start(folder: Path, settings: TextEncoderConfig) -> TextStart:
     if found.lowers:
         add_lowercasing(tokenizer)
     settings = with_prompts(settings, found.prompts)
-    if settings.pooling not in {Pooling.OWN, Pooling.WINDOWS}:
+    if settings.pooling not in {Pooling.OWN, Pooling.WINDOWS} or settings.pools_late:
         return TextStart(found.backbone, tokenizer, settings)
     settings = _with_lengths(settings, min(found.max_length or tokenizer.model_max_length, tokenizer.model_max_length))
     if found.head.is_mean:

@@ -5,7 +5,7 @@ from typing import TYPE_CHECKING
 
 from railsearch.encoders.text.aggregation import aggregation_names
 from railsearch.encoders.text.settings import Pooling, Side, TextEncoderConfig, TokenPlace
-from railsearch.encoders.text.windows import TokenSpan, Window, cut, pieces
+from railsearch.encoders.text.windows import TokenSpan, Window, count_context, cut, pieces
 from railsearch.foundation.errors import InvalidInputError, ModelFolderError
 
 if TYPE_CHECKING:
@@ -76,7 +76,8 @@ class TextTokens:
     def tokenize_windows(self, text: str, prompt: str = "") -> list[Window]:
         """Cut a passage of any length into overlapping windows, each with the prompt and the ids of a complete input.
 
-        A passage that fits has one window, with the ids that `tokenize` returns.
+        A passage that fits has one window, with the ids that `tokenize` returns. Every later window begins
+        with the tokens of the context that are not its own.
         """
         check_texts([text])
         spans = []
@@ -94,13 +95,17 @@ class TextTokens:
                 f"max_passage_length is {self.settings.max_passage_length} but the prompt takes {len(prompt_ids)} "
                 "tokens of every window; ask for longer windows."
             )
-        found = cut(text, spans, room=room, overlap=min(self.settings.overlap, room // 2))
-        if len(found) == 1:
+        if len(spans) <= room:
             return [Window(0, len(text), self.tokenize([prompt + text], Side.PASSAGE)[0])]
+        num_context = count_context(text, spans, most=min(self.settings.window_context, room // 2))
+        context_ids = [token.id for token in spans[:num_context]]
+        room -= num_context
+        found = cut(text, spans, room=room, overlap=min(self.settings.overlap, room // 2))
         windows = []
         for first, last in found:
             own = spans[first:last]
-            ids = [*self._prefix, *prompt_ids, *(token.id for token in own), *self._suffix]
+            context = context_ids[:first]  # nothing is repeated twice
+            ids = [*self._prefix, *prompt_ids, *context, *(token.id for token in own), *self._suffix]
             windows.append(Window(own[0].start, own[-1].end, ids))
         return windows
 

@@ -27,15 +27,15 @@ class LowerOutputs:
         self.num_bytes = 0
         self._found: dict[bytes, Tensor] = {}  # (n, D) each
 
-    def get(self, ids: Sequence[int]) -> Tensor | None:
-        """Return the outputs (n, D) of a text that was kept."""
-        return self._found.get(_key(ids))
+    def get(self, ids: Sequence[int], *, is_mixed: bool = False) -> Tensor | None:
+        """Return the outputs (n, D) of a text that was kept; those of mixed precision are kept apart."""
+        return self._found.get(_key(ids, is_mixed))
 
-    def keep(self, ids: Sequence[int], outputs: Tensor) -> None:
+    def keep(self, ids: Sequence[int], outputs: Tensor, *, is_mixed: bool = False) -> None:
         """Keep the outputs (n, D) of a text, if there is room."""
-        size = outputs.numel() * outputs.element_size()
-        if self.num_bytes + size <= self.most_bytes and _key(ids) not in self._found:
-            self._found[_key(ids)] = outputs.clone()
+        size, key = outputs.numel() * outputs.element_size(), _key(ids, is_mixed)
+        if self.num_bytes + size <= self.most_bytes and key not in self._found:
+            self._found[key] = outputs.clone()
             self.num_bytes += size
 
 
@@ -79,13 +79,14 @@ class TopLayers:
 
     def run(self, tokens: Sequence[Sequence[int]], is_real: Tensor) -> Tensor:
         """Return the output at every position (B, n, D) of texts, given as token ids."""
-        rows = [self._kept.get(ids) for ids in tokens]
+        is_mixed = torch.is_autocast_enabled(is_real.device.type)
+        rows = [self._kept.get(ids, is_mixed=is_mixed) for ids in tokens]
         missing = [row for row, found in enumerate(rows) if found is None]
         if missing:
             with eval_mode(self._backbone.modules()), torch.no_grad():
                 for row in missing:
                     rows[row] = found = self._run_lower(tokens[row]).cpu()
-                    self._kept.keep(tokens[row], found)
+                    self._kept.keep(tokens[row], found, is_mixed=is_mixed)
         outputs = [found for found in rows if found is not None]
         assert len(outputs) == len(tokens)
         hidden = nn.utils.rnn.pad_sequence(outputs, batch_first=True).to(is_real.device)  # (B, n, D)
@@ -232,5 +233,5 @@ def _find_layers(backbone: "PreTrainedModel") -> tuple[nn.Module, str, nn.Module
     return max(lists, key=lambda found: len(found[2]))
 
 
-def _key(ids: Sequence[int]) -> bytes:
-    return array("q", ids).tobytes()
+def _key(ids: Sequence[int], is_mixed: bool) -> bytes:
+    return array("q", [is_mixed, *ids]).tobytes()

@@ -46,15 +46,18 @@ class WindowEncoding:
 
 
 def join_windows(vectors: Tensor, texts: WindowedTexts, num_components: int) -> WindowEncoding:
-    """Return the components of texts from the vectors (W, D) of all their windows, with a gradient if they have one."""
+    """Return the components of texts from the vectors (W, c, D) of all their windows, with a gradient if they have one.
+
+    A text keeps num_components / c windows, or groups of windows, with c components each.
+    """
+    per_window = vectors.shape[1]
     components, spans, first = [], [], 0
     for count in texts.counts:
-        own, groups = merge_windows(vectors[first : first + count], num_components)  # (P, D)
+        own, groups = merge_windows(vectors[first : first + count], num_components // per_window)  # (P / c, c, D)
         windows = texts.windows[first : first + count]
-        components.append(own)
-        spans.append(
-            [(windows[start].start, max(window.end for window in windows[start:end])) for start, end in groups]
-        )
+        components.append(own.flatten(0, 1))  # (P, D)
+        places = [(windows[start].start, max(window.end for window in windows[start:end])) for start, end in groups]
+        spans.append([place for place in places for _ in range(per_window)])
         first += count
     return WindowEncoding(torch.stack(components), torch.tensor(spans, dtype=torch.int64))
 

@@ -64,6 +64,23 @@ def cut(text: str, tokens: Sequence[TokenSpan], *, room: int, overlap: int) -> l
     return [*found, (first, count)]
 
 
+def count_context(text: str, tokens: Sequence[TokenSpan], *, most: int) -> int:
+    """Return how many tokens, at most `most`, the beginning of a text has that says what the text is about.
+
+    It ends at the last paragraph or sentence within the limit, else between two words.
+
+    >>> text = "The pump. It starts when the tank is full."
+    >>> tokens = [TokenSpan(0, word.start(), word.end()) for word in re.finditer(r"\\w+", text)]
+    >>> count_context(text, tokens, most=5), count_context(text, tokens, most=1), count_context(text, tokens, most=0)
+    (2, 1, 0)
+    """
+    if not most:
+        return 0
+    ends = [token.end for token in tokens]
+    borders = sorted({*_borders(PARAGRAPH_END, text, ends), *_borders(SENTENCE_END, text, ends)})
+    return _last_within(borders, 1, most) or _word_start(text, tokens, most, lowest=1)
+
+
 def pieces(text: str) -> Iterator[tuple[int, int]]:
     """Yield stretches of characters that are tokenized one by one; a long text is divided between sentences or words.
 

@@ -2,16 +2,19 @@
 
 import itertools
 import tracemalloc
+from pathlib import Path
 
 import pytest
 import torch
 import torch.nn.functional as F  # noqa: N812
 from torch import Generator, Tensor
 
+from railsearch.encoders import Side, TextEncoderConfig
 from railsearch.encoders.text import merging
 from railsearch.encoders.text.merged_pooling import MergedPooling
 from railsearch.encoders.text.merging import cluster_alike, group_neighbours
 from railsearch.encoders.text.pooling import pool_mean
+from tests.support.tiny_text import make_base, make_retriever
 
 DIM = 8
 
@@ -20,8 +23,8 @@ def draw(*shape: int, seed: int = 0) -> Tensor:
     return torch.randn(shape, generator=Generator().manual_seed(seed))
 
 
-def make_pooling(num_components: int = 4, *, noise: float = 0.0) -> MergedPooling:
-    pooling = MergedPooling(dim=DIM, num_components=num_components)
+def make_pooling(num_components: int = 4, *, noise: float = 0.0, spread: float = 0.0) -> MergedPooling:
+    pooling = MergedPooling(dim=DIM, num_components=num_components, spread=spread)
     with torch.no_grad():
         pooling.change.weight.add_(draw(DIM, DIM, seed=3), alpha=noise)
     return pooling
@@ -82,6 +85,12 @@ class TestComponents:
         outputs, is_real = make_outputs()
         assert torch.equal(make_pooling()(outputs, is_real), pool_mean(outputs, is_real).expand(-1, 4, -1))
 
+    def test_with_spread_1_every_component_begins_as_the_mean_of_its_cluster(self) -> None:
+        outputs, is_real = draw(1, 6, DIM), torch.ones(1, 6, dtype=torch.bool)
+        clusters = cluster_alike(outputs[0], 4)
+        expected = torch.stack([outputs[0, torch.tensor(clusters) == number].mean(dim=0) for number in range(4)])
+        torch.testing.assert_close(make_pooling(spread=1.0)(outputs, is_real), expected[None])
+
     @torch.no_grad()
     def test_components_are_those_of_a_naive_loop(self) -> None:
         pooling, (outputs, is_real) = make_pooling(noise=0.5), make_outputs()
@@ -115,3 +124,31 @@ class TestComponents:
         assert torch.autograd.gradcheck(  # the clusters stay the same under a small change
             lambda given: pooling.double()(given, is_real[:1, :6]), draw(1, 6, DIM).double().requires_grad_()
         )
+
+
+class TestFirstSpread:
+    @torch.no_grad()
+    @pytest.mark.parametrize("pooling", ["merged", "multi"])
+    def test_an_encoder_begins_between_the_mean_and_its_pools(self, pooling: str, tmp_path: Path) -> None:
+        base = make_base(tmp_path)
+
+        def encode(spread: float) -> Tensor:
+            options = {"pooling": pooling, "num_query_components": 2, "num_item_components": 3, "first_spread": spread}
+            return make_retriever(base, **options).model.encoder.encode(["it is w3 w4 end", "w5 w6"], Side.PASSAGE)
+
+        mean, half, whole = encode(0.0), encode(0.5), encode(1.0)  # (N, P, D) each
+        assert float((whole - mean).abs().max()) > 0.1
+        torch.testing.assert_close(half, (mean + whole) / 2)
+
+    @pytest.mark.parametrize(
+        ("options", "message"),
+        [
+            ({"pooling": "mean", "first_spread": 0.5}, "first_spread is 0.5 but pooling is mean"),
+            ({"pooling": "windows", "first_spread": 0.5}, "or window_components to 2 or more"),
+            ({"pooling": "merged", "first_spread": 1.5}, "first_spread"),
+        ],
+        ids=str,
+    )
+    def test_what_cannot_be_is_refused(self, options: dict[str, object], message: str) -> None:
+        with pytest.raises(ValueError, match=message):
+            TextEncoderConfig(base="models/minilm", **options)  # type: ignore[arg-type]

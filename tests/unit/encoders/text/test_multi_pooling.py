@@ -13,9 +13,9 @@ from railsearch.encoders.text.pooling import pool_mean
 DIM = 8
 
 
-def make_pooling(num_components: int = 4, *, noise: float = 0.0) -> MultiPooling:
+def make_pooling(num_components: int = 4, *, noise: float = 0.0, spread: float = 0.0) -> MultiPooling:
     generator = Generator().manual_seed(0)
-    pooling = MultiPooling(dim=DIM, num_components=num_components, generator=generator)
+    pooling = MultiPooling(dim=DIM, num_components=num_components, spread=spread, generator=generator)
     with torch.no_grad():
         pooling.change.weight.add_(torch.randn(DIM, DIM, generator=generator), alpha=noise)
     return pooling
@@ -29,6 +29,18 @@ def make_outputs() -> tuple[Tensor, Tensor]:
 def test_every_component_begins_as_the_mean() -> None:
     outputs, is_real = make_outputs()
     assert torch.equal(make_pooling()(outputs, is_real), pool_mean(outputs, is_real).expand(-1, 4, -1))
+
+
+@pytest.mark.parametrize("spread", [0.5, 1.0])
+@torch.no_grad()
+def test_components_may_begin_nearer_to_their_pools(spread: float) -> None:
+    outputs, is_real = make_outputs()
+    pooling = make_pooling(spread=spread)
+    mean, pools = (
+        pool_mean(outputs, is_real),
+        pooling.weights(outputs, is_real) @ outputs.masked_fill(~is_real[..., None], 0.0),
+    )
+    torch.testing.assert_close(pooling(outputs, is_real), torch.lerp(mean.expand_as(pools), pools, spread))
 
 
 @torch.no_grad()
@@ -57,10 +69,16 @@ def test_attention_queries_start_orthogonal_and_all_weights_learn() -> None:
     assert all(weight.grad is not None for weight in pooling.parameters())
 
 
-@pytest.mark.parametrize("pooling", ["multi", "merged"])
 @pytest.mark.parametrize(
-    ("given", "counts"), [({}, (8, 16)), ({"num_item_components": 32}, (8, 32)), ({"num_query_components": 4}, (4, 16))]
+    ("pooling", "given", "expected"),
+    [
+        ("multi", {}, (8, 16, 0.0)),
+        ("multi", {"num_item_components": 32}, (8, 32, 0.0)),
+        ("multi", {"num_query_components": 4}, (4, 16, 0.0)),
+        ("merged", {}, (16, 32, 0.5)),
+        ("merged", {"num_item_components": 8, "first_spread": 0.0}, (16, 8, 0.0)),
+    ],
 )
-def test_default_numbers_of_components(pooling: str, given: dict[str, int], counts: tuple[int, int]) -> None:
+def test_settings_that_are_left_open(pooling: str, given: dict[str, int], expected: tuple[int, int, float]) -> None:
     config = TextEncoderConfig(base="models/minilm", pooling=pooling, **given)  # type: ignore[arg-type]
-    assert (config.num_query_components, config.num_item_components) == counts
+    assert (config.num_query_components, config.num_item_components, config.first_spread) == expected

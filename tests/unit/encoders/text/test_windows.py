@@ -13,7 +13,7 @@ from railsearch.encoders import Side, TextEncoder, TextEncoderConfig
 from railsearch.encoders.text import windows
 from railsearch.encoders.text.merging import group_neighbours, merge_windows
 from railsearch.encoders.text.windowed import WindowedTexts, join_windows, sample_windows
-from railsearch.encoders.text.windows import TokenSpan, Window, cut, pieces
+from railsearch.encoders.text.windows import TokenSpan, Window, count_context, cut, pieces
 from railsearch.foundation.errors import InvalidInputError
 from tests.support.tiny_text import WORDS, make_base
 
@@ -99,18 +99,82 @@ class TestCutting:
         ]
 
 
+class TestContext:
+    @pytest.mark.parametrize(
+        ("text", "most", "expected"),
+        [
+            ("a title\n\nb c d e f.", 4, "a title"),
+            ("a b. c d. e f. g", 5, "a b. c d."),
+            ("a b c d e f g.", 3, "a b c"),
+            ("a b.", 0, ""),
+        ],
+    )
+    def test_it_ends_at_a_sentence_or_else_between_words(self, text: str, most: int, expected: str) -> None:
+        tokens = words_of(text)
+        count = count_context(text, tokens, most=most)
+        assert text[: tokens[count - 1].end if count else 0] == expected
+
+    @pytest.mark.parametrize("seed", range(20))
+    def test_every_later_window_begins_with_it_and_none_is_too_long(
+        self, seed: int, base: Path, tmp_path: Path
+    ) -> None:
+        draw = random.Random(seed)
+        text = "".join(
+            draw.choice(WORDS) + draw.choice([" ", " ", " .\n", "\n\n"]) for _ in range(draw.randint(12, 99))
+        )
+        most = draw.randint(1, 6)
+        encoder = make_encoder(base, window_context=most)
+        whole = make_encoder(make_base(tmp_path, positions=999), max_passage_length=999)
+        cls, *plain, sep = whole.tokenize([text], Side.PASSAGE)[0]
+        found = encoder.tokenize_windows([text])[0]
+        assert found[0].start == 0
+        assert found[-1].end == len(text.rstrip())
+        contexts = set()
+        for window in found:
+            own = whole.tokenize([text[window.start : window.end]], Side.PASSAGE)[0][1:-1]
+            repeated = len(window.ids) - 2 - len(own)
+            assert window.ids == [cls, *plain[:repeated], *own, sep]
+            assert len(window.ids) <= 12
+            before = whole.tokenize([text[: window.start]], Side.PASSAGE)[0][1:-1] if window.start else []
+            contexts.add((repeated, len(before)))
+        longest = max(repeated for repeated, _ in contexts)
+        assert 0 < longest <= most
+        assert all(repeated == min(longest, before) for repeated, before in contexts)
+        places = [(window.start, window.end) for window in found]
+        assert all(one[0] < other[0] and one[1] < other[1] for one, other in itertools.pairwise(places))
+
+    def test_a_text_that_fits_has_none(self, base: Path) -> None:
+        text = " ".join(WORDS[:10])
+        expected = make_encoder(base).tokenize_windows([text])
+        assert make_encoder(base, window_context=6).tokenize_windows([text]) == expected
+        assert len(expected[0]) == 1
+
+    @pytest.mark.parametrize(
+        ("options", "message"),
+        [
+            ({"window_context": 7}, "window_context is 7 but a window has max_passage_length = 12 tokens"),
+            ({"window_context": 2, "pooling": "mean"}, "window_context is 2 but pooling is mean"),
+            ({"window_context": -1}, "window_context"),
+        ],
+        ids=str,
+    )
+    def test_what_cannot_be_is_refused(self, base: Path, options: dict[str, object], message: str) -> None:
+        with pytest.raises(ValueError, match=message):
+            make_encoder(base, **options)
+
+
 class TestMerging:
     def test_fewer_windows_are_repeated_in_turn(self) -> None:
-        vectors = torch.eye(3)
+        vectors = torch.eye(3)[:, None]  # (3, 1, 3)
         components, groups = merge_windows(vectors, 5)
         assert torch.equal(components, vectors[[0, 1, 2, 0, 1]])
         assert groups == [(0, 1), (1, 2), (2, 3), (0, 1), (1, 2)]
 
     def test_more_windows_are_merged_into_means_of_neighbours_about_one_subject(self) -> None:
         subjects = torch.eye(3).repeat_interleave(torch.tensor([4, 1, 3]), dim=0)  # (8, 3)
-        components, groups = merge_windows(subjects, 3)
+        components, groups = merge_windows(subjects[:, None], 3)  # (3, 1, 3)
         assert groups == [(0, 4), (4, 5), (5, 8)]
-        torch.testing.assert_close(components, torch.eye(3))
+        torch.testing.assert_close(components[:, 0], torch.eye(3))
 
     @pytest.mark.parametrize("count", [1, 2, 5, 11])
     def test_merging_is_that_of_a_naive_search(self, count: int) -> None:
@@ -130,14 +194,27 @@ class TestMerging:
         assert group_neighbours(vectors, count) == groups
 
     def test_the_gradient_reaches_every_window(self) -> None:
-        vectors = torch.randn(9, 4, generator=Generator().manual_seed(0)).requires_grad_()
+        vectors = torch.randn(9, 2, 4, generator=Generator().manual_seed(0)).requires_grad_()
         merge_windows(vectors, 4)[0].square().sum().backward()
         assert vectors.grad is not None
-        assert (vectors.grad.abs().sum(dim=1) > 0).all()
+        assert (vectors.grad.abs().sum(dim=-1) > 0).all()
+
+    def test_components_of_windows_are_merged_each_with_its_like(self) -> None:
+        generator = Generator().manual_seed(0)
+        text = [Window(place, place + 2, []) for place in range(6)]
+        alike = torch.eye(4)[:3] + 0.05 * torch.randn(6, 3, 4, generator=generator)  # (6, 3, 4)
+        orders = [torch.randperm(3, generator=generator) for _ in text]
+        vectors = torch.stack([own[order] for own, order in zip(alike, orders, strict=True)])
+        joined = join_windows(vectors, WindowedTexts.of([text]), 4 * 3)
+        groups = group_neighbours(vectors.mean(dim=1), 4)
+        assert max(last - first for first, last in groups) > 1
+        expected = torch.cat([alike[first:last].mean(dim=0)[orders[first]] for first, last in groups])
+        torch.testing.assert_close(joined.components[0], expected)
+        assert joined.spans[0].tolist() == [[first, last + 1] for first, last in groups for _ in range(3)]
 
     def test_a_component_of_several_windows_spans_them_all(self) -> None:
         text = [Window(0, 5, []), Window(3, 9, []), Window(8, 12, [])]
-        vectors = torch.tensor([[1.0, 0.0], [1.0, 0.1], [0.0, 1.0]])
+        vectors = torch.tensor([[1.0, 0.0], [1.0, 0.1], [0.0, 1.0]])[:, None]  # (3, 1, 2)
         joined = join_windows(vectors, WindowedTexts.of([text]), 2)
         assert joined.spans.tolist() == [[[0, 9], [8, 12]]]
 
