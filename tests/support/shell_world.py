@@ -105,7 +105,9 @@ def _write_arrays(folder: Path, rng: np.random.Generator) -> None:
 def _write_texts(folder: Path) -> None:
     recipe = TextRecipe(
         data={"layout": "insuranceqa"},
-        encoder=TextEncoderConfig(base=str(make_base(folder / "tiny")), max_query_length=16, max_passage_length=16),
+        encoder=TextEncoderConfig(
+            base=str(make_base(folder / "tiny", num_layers=2)), max_query_length=16, max_passage_length=16
+        ),
         training=TextTrainingConfig(epochs=1),
     )
     pairs = [(f"who {name}", passage) for name, passage in PASSAGES.items()]
