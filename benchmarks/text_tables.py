@@ -14,6 +14,7 @@ gates of an item. Intervals are 95 %, by a bootstrap over questions and seeds; t
 """
 
 import argparse
+import contextlib
 import gzip
 import json
 import lzma
@@ -30,12 +31,12 @@ from railsearch import TextRecipe, TextRetriever
 from railsearch.benchmark.machine import describe_machine
 from railsearch.data import PassageLayout, QuestionPassages, read_passages
 from railsearch.data.passages.passages import CorpusBuilder, QuestionsBuilder, assemble
-from railsearch.encoders import Side, TextEncoder, TextEncoderConfig
+from railsearch.encoders import Side, TextEncoder, TextEncoderConfig, mixed_precision
 from railsearch.encoders.text.windowed import WindowedTexts, join_windows
 from railsearch.evaluation import rank_with_bm25
 from railsearch.models import rank_questions
 from railsearch.similarity import ItemParts
-from railsearch.text_retriever.fitting import as_in_training
+from railsearch.text_retriever.fitting import keeping_outputs
 
 METRICS = ("HR@1", "HR@10", "MRR")
 ONE = {"num_query_components": 1, "num_item_components": 1, "pooling": "mean"}
@@ -163,9 +164,8 @@ def train(rows: list[str], data: QuestionPassages, options: argparse.Namespace) 
     """Train and test the rows that are not finished."""
     print(f"{describe_machine()}; {data!r}", flush=True)
     keeper = TextEncoder.from_pretrained(recipe_of("cosine", 0, options).encoder)
-    with as_in_training(
-        keeper, recipe_of("cosine", 0, options).training
-    ):  # all rows share the outputs of the frozen layers
+    # All rows share the outputs of the frozen layers.
+    with running(keeper, recipe_of("cosine", 0, options)):
         for seed in options.seeds:
             for name in rows:
                 file = ranks_file(name, seed, options)
@@ -178,7 +178,7 @@ def train(rows: list[str], data: QuestionPassages, options: argparse.Namespace) 
                     ranks = rank_untrained(name, data, options)
                 elif name in OF_WINDOWS:
                     cosine = TextRetriever.load(options.runs / f"cosine-seed{seed}" / "model")
-                    with as_in_training(cosine.model.encoder, cosine.recipe.training):
+                    with running(cosine.model.encoder, cosine.recipe):
                         ranks = rank_by_windows(name, cosine, data, length=options.window)
                 else:
                     folder = options.runs / f"{name}-seed{seed}"
@@ -190,11 +190,21 @@ def train(rows: list[str], data: QuestionPassages, options: argparse.Namespace) 
                         overwrite=True,
                     )
                     about = {"picked": retriever.report.best_epoch, "minutes": (time.perf_counter() - started) / 60}
-                    with as_in_training(retriever.model.encoder, retriever.recipe.training):
+                    with running(retriever.model.encoder, retriever.recipe):
                         ranks = retriever.evaluate(data, show_progress=False).ranks.tolist()
                         about["values"] = values_per_item(retriever)
                 file.write_text(json.dumps({"ranks": ranks, **about}))
                 report([name], options)
+
+
+@contextlib.contextmanager
+def running(encoder: TextEncoder, recipe: TextRecipe) -> Iterator[None]:
+    """Keep the outputs of frozen layers for a while, in the precision of training."""
+    with (
+        keeping_outputs(encoder, recipe.training),
+        mixed_precision(encoder, is_used=recipe.training.mixed_precision),
+    ):
+        yield
 
 
 def recipe_of(name: str, seed: int, options: argparse.Namespace) -> TextRecipe:
@@ -227,7 +237,7 @@ def rank_untrained(name: str, data: QuestionPassages, options: argparse.Namespac
     if settings is None:
         return [int(rank) for rank in rank_with_bm25(data, data.test)]
     retriever = TextRetriever(recipe_of(settings, 0, options))
-    with as_in_training(retriever.model.encoder, retriever.recipe.training):
+    with running(retriever.model.encoder, retriever.recipe):
         ranks: list[int] = retriever.evaluate(data, show_progress=False).ranks.tolist()
         return ranks
 

@@ -85,7 +85,8 @@ def train(
 
     The run folder contains checkpoints, log.jsonl with one line for each epoch, and at the end model/, which
     `Recommender.load` or `TextRetriever.load` reads. A recipe whose encoder has kind "text" trains a text retriever.
-    Progress goes to standard error: a bar on a terminal, otherwise a line for each epoch.
+    Progress goes to standard error: a bar on a terminal, otherwise a line for each epoch, and
+    each minute of a long one.
 
     With --from, training starts with the weights of another model, and the start is kept if no epoch is better. Use it
     to update a recommender with new events: its items keep their rows, new items and users get new ones, and

@@ -16,6 +16,9 @@ left = torch.ones(256, 256, dtype=torch.bfloat16)
 assert bool(((left @ left).float() == 256.0).all())
 """
 
+_ISA = os.environ.get(ISA_VARIABLE)
+"""What torch goes by: it reads the variable once, so a later change has no effect."""
+
 
 class Bf16Matmul(StrEnum):
     """Outcome of a bf16 matrix product on this CPU."""
@@ -26,31 +29,36 @@ class Bf16Matmul(StrEnum):
 
 
 def probe_bf16() -> Bf16Matmul:
-    """Try a bf16 matrix product in a separate process."""
-    if survives(MATMUL_PROBE):
-        return Bf16Matmul.SAFE
-    is_rescued = survives(MATMUL_PROBE, {ISA_VARIABLE: ISA_WITHOUT_AMX})
-    return Bf16Matmul.SAFE_WITHOUT_AMX if is_rescued else Bf16Matmul.UNSAFE
+    """Try a bf16 matrix product in a separate process, the first time that it is asked for."""
+    return _probe(MATMUL_PROBE)
 
 
 def check_bf16(purpose: str) -> None:
     """Check that a setting that needs bf16 matrix products does not kill this process."""
-    found = _remembered_probe(MATMUL_PROBE)
+    found = probe_bf16()
     if found is not Bf16Matmul.SAFE:
         remedy = (
-            f"set {ISA_VARIABLE}={ISA_WITHOUT_AMX} in the environment"
+            f"set {ISA_VARIABLE}={ISA_WITHOUT_AMX} in the environment before Python starts"
             if found is Bf16Matmul.SAFE_WITHOUT_AMX
             else "use fp32"
         )
-        raise InvalidInputError(f"{purpose} but matrix products in bf16 kill the process on this CPU; {remedy}.")
+        raise InvalidInputError(
+            f"{purpose} but matrix products in bf16 fail or kill the process on this CPU; {remedy}."
+        )
 
 
-def survives(code: str, environment: dict[str, str] | None = None) -> bool:
-    """Return whether Python code runs to its end in a separate process; an illegal instruction there returns False."""
+def survives(code: str, *, isa: str | None = None) -> bool:
+    """Return whether Python code runs to its end in a separate process; an illegal instruction there returns False.
+
+    Args:
+        code: what to run.
+        isa: value of ONEDNN_MAX_CPU_ISA there; None unsets it.
+    """
+    others = {name: value for name, value in os.environ.items() if name != ISA_VARIABLE}
     try:
         completed = subprocess.run(  # noqa: S603  (our own interpreter, our own code, no shell)
             [sys.executable, "-c", code],
-            env={**os.environ, **(environment or {})},
+            env=others if isa is None else {**others, ISA_VARIABLE: isa},
             capture_output=True,
             timeout=120,
             check=False,
@@ -61,5 +69,7 @@ def survives(code: str, environment: dict[str, str] | None = None) -> bool:
 
 
 @functools.cache
-def _remembered_probe(_code: str) -> Bf16Matmul:
-    return probe_bf16()
+def _probe(code: str) -> Bf16Matmul:
+    if survives(code, isa=_ISA):
+        return Bf16Matmul.SAFE
+    return Bf16Matmul.SAFE_WITHOUT_AMX if survives(code, isa=ISA_WITHOUT_AMX) else Bf16Matmul.UNSAFE

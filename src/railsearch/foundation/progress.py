@@ -83,7 +83,7 @@ class ProgressMeter:
         self._bar.update(self._task, completed=completed, advance=advance)
 
     def write_line(self, text: Callable[[Task], str], *, seconds: float | None = None) -> None:
-        """Write a line if there is no bar and the last line is older than some seconds, `SECONDS_BETWEEN_LINES`."""
+        """Write a line if there is no bar and the last line is `seconds` old, by default `SECONDS_BETWEEN_LINES`."""
         least = SECONDS_BETWEEN_LINES if seconds is None else seconds
         if self._has_lines and time.monotonic() - self._last_line >= least:
             self._last_line = time.monotonic()

@@ -2,7 +2,6 @@
 
 import contextlib
 import json
-from collections.abc import Iterator
 from pathlib import Path
 
 import xxhash
@@ -25,15 +24,9 @@ from railsearch.training.tasks.texts import TextTask
 from railsearch.training.teacher import TeacherLike
 
 
-@contextlib.contextmanager
-def as_in_training(encoder: TextEncoder, config: TextTrainingConfig) -> Iterator[None]:
-    """Run an encoder in the precision of its training, with the outputs of frozen layers kept, for a while."""
-    most_bytes = int(config.kept_outputs_gib * 2**30)
-    with (
-        mixed_precision(encoder, is_used=config.mixed_precision),
-        training_top(encoder, config.trained_layers, most_bytes=most_bytes),
-    ):
-        yield
+def keeping_outputs(encoder: TextEncoder, config: TextTrainingConfig) -> contextlib.AbstractContextManager[None]:
+    """Return a context that keeps the outputs of the layers that training freezes; texts are then encoded once."""
+    return training_top(encoder, config.trained_layers, most_bytes=int(config.kept_outputs_gib * 2**30))
 
 
 def train_model(
@@ -79,17 +72,18 @@ def train_model(
         student = TextStudent(model, data, config)
         task, about["teacher scores"] = DistilledTask(texts, student, scores, config), scores.checksum()
     factor = config.new_learning_rate / config.learning_rate
-    report = train(
-        task,
-        config,
-        folder=folder,
-        about=about,
-        processes=processes,
-        validates_start=True,
-        rate_factors=dict.fromkeys(model.new_names(), factor),
-        unit="pairs",
-        show_progress=show_progress,
-    )
+    with mixed_precision(model.encoder, is_used=config.mixed_precision):
+        report = train(
+            task,
+            config,
+            folder=folder,
+            about=about,
+            processes=processes,
+            validates_start=True,
+            rate_factors=dict.fromkeys(model.new_names(), factor),
+            unit="pairs",
+            show_progress=show_progress,
+        )
     return report, len(texts.ranked)
 
 

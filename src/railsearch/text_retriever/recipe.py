@@ -1,6 +1,5 @@
 """The recipe of a text retriever: data, encoder, similarity and training, readable as a TOML file."""
 
-import copy
 from pathlib import Path
 from typing import Annotated, Self, TypeAlias
 
@@ -8,7 +7,6 @@ from pydantic import Discriminator, Field, Tag, model_validator
 
 from railsearch.data import PassageLayout, QuestionPassages, add_generated, is_beir, read_passages, split_questions
 from railsearch.encoders import Pooling, TextEncoder, TextEncoderConfig
-from railsearch.encoders.text.settings import LATE_POOLINGS, default_pooling
 from railsearch.foundation.errors import InvalidInputError
 from railsearch.foundation.inputs import LARGEST_SEED
 from railsearch.foundation.settings import LARGEST_SIZE, Config
@@ -16,7 +14,6 @@ from railsearch.models import TextModel
 from railsearch.similarity import (
     ConfigValue,
     CosineConfig,
-    DotProduct,
     GateConfig,
     GateInput,
     LateInteraction,
@@ -24,7 +21,6 @@ from railsearch.similarity import (
     Projection,
     RegisteredConfig,
     Similarity,
-    is_continued,
     similarity_from,
     similarity_tag,
 )
@@ -115,10 +111,11 @@ class TextRecipe(Config):
             return given
         encoder = given.get("encoder")
         if isinstance(encoder, dict):
-            pooling = encoder["pooling"] if "pooling" in encoder else default_pooling(encoder)
-            is_late = pooling in LATE_POOLINGS or encoder.get("window_components", 1) != 1
-        else:
-            is_late = isinstance(encoder, TextEncoderConfig) and encoder.pools_late
+            try:
+                encoder = TextEncoderConfig(**encoder)
+            except ValueError:
+                return given  # the check of the section says what is wrong
+        is_late = isinstance(encoder, TextEncoderConfig) and encoder.pools_late
         return {**given, "similarity": {"kind": LateInteraction.kind}} if is_late else given
 
     @property
@@ -186,31 +183,6 @@ def build_text_model(recipe: TextRecipe, *, allow_download: bool = False) -> Tex
     """Build the model that a recipe describes: pretrained weights, and the initial values of new ones."""
     encoder = TextEncoder.from_pretrained(recipe.encoder, allow_download=allow_download)
     return TextModel(encoder=encoder, similarity=build_text_similarity(recipe, dim=encoder.dim))
-
-
-def continue_model(start: TextModel, recipe: TextRecipe) -> TextModel:
-    """Return a copy of a trained model to train further; after a cosine, the similarity is the recipe's.
-
-    That is a mixture over the same embedding, or late interaction between components that begin as that embedding.
-    """
-    if start.encoder.has_windows != (recipe.encoder.pooling is Pooling.WINDOWS):
-        raise InvalidInputError(
-            f"the start has pooling {start.encoder.pooling} but the recipe {recipe.encoder.pooling}, and a model that "
-            "was trained keeps its windows, or has none; use the pooling of the start, or train without a start."
-        )
-    model = copy.deepcopy(start)
-    similarity = build_text_similarity(recipe, dim=model.encoder.dim)
-    if recipe.derives_components and isinstance(start.similarity, DotProduct):
-        return TextModel(encoder=model.encoder, similarity=similarity).train(False)
-    is_repooled = start.encoder.pooling is Pooling.MEAN and recipe.encoder.pooling in LATE_POOLINGS
-    if is_repooled and isinstance(start.similarity, DotProduct):
-        return TextModel(encoder=start.encoder.repooled(recipe.encoder), similarity=similarity).train(False)
-    if not is_continued(similarity, start.similarity):
-        raise InvalidInputError(
-            f"the start has {start.similarity} but the recipe {similarity}; use the similarity and the components of "
-            "the start, or a mixture over one embedding for each text after a cosine."
-        )
-    return model
 
 
 def build_text_similarity(recipe: TextRecipe, *, dim: int) -> Similarity:

@@ -5,12 +5,14 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Self
 
+import torch
 from torch import Tensor
 from typing_extensions import TypeAliasType
 
 from railsearch.data import PairsLike, QuestionPassages
 from railsearch.evaluation import Evaluation, evaluate_questions
 from railsearch.folders import ModelCard, check_target, register_opener
+from railsearch.foundation.bf16 import check_bf16
 from railsearch.foundation.errors import FingerprintError, InvalidInputError
 from railsearch.foundation.inputs import as_path, check_count
 from railsearch.foundation.progress import counting
@@ -32,11 +34,12 @@ from railsearch.models import TextModel
 from railsearch.similarity.fingerprints import compute_fingerprint
 from railsearch.similarity.registry import kind_of
 from railsearch.text_retriever.card import describe_retriever
-from railsearch.text_retriever.fitting import as_in_training, train_model
+from railsearch.text_retriever.continuing import continue_model, continue_recipe
+from railsearch.text_retriever.fitting import keeping_outputs, train_model
 from railsearch.text_retriever.folder import FORMAT, SavedRetriever, read_retriever, write_retriever
 from railsearch.text_retriever.held_out import read_test_data
 from railsearch.text_retriever.passages import EncodedPassages, PassagesLike, as_passages, check_new
-from railsearch.text_retriever.recipe import TextRecipe, build_text_model, continue_model
+from railsearch.text_retriever.recipe import TextRecipe, build_text_model
 from railsearch.training import FitReport, TeacherLike
 from railsearch.training.processes import Processes
 
@@ -100,9 +103,10 @@ class TextRetriever:
         Args:
             pairs: (question, passage) pairs, a table with these two columns, or `QuestionPassages`.
             recipe: settings of the model and of training.
-            start: a retriever whose model is trained further, in place of the recipe's base; it is not changed. A
-                mixture over one embedding for each text, or multi pooling, can follow a cosine: it starts as that
-                cosine.
+            start: a retriever whose model is trained further, in place of the recipe's base; it is not changed.
+                Settings of the encoder that the recipe leaves open are those of the start. A mixture over one
+                embedding for each text can follow a cosine, and starts as that cosine; so can multi, merged and
+                windows, which start as that cosine with `first_spread=0`.
             teacher: a scorer to follow, such as a cross-encoder: a function of questions (n,) and passages (n,) that
                 returns scores (n,), or a table or a file of question, passage, score, in place of `training.teacher`.
             folder: folder for checkpoints and the log; an interrupted run in it continues.
@@ -115,12 +119,15 @@ class TextRetriever:
         if save_to is not None:
             check_target(FORMAT, as_path(save_to), overwrite=overwrite)
         data = pairs if isinstance(pairs, QuestionPassages) else QuestionPassages.from_pairs(pairs)
+        if recipe.training.mixed_precision and not torch.accelerator.is_available():
+            check_bf16("mixed_precision is on")
+        model = None if start is None else continue_model(start.model, recipe)
+        recipe = recipe if start is None else continue_recipe(recipe, start.recipe)
         retriever = cls(recipe, allow_download=allow_download)
-        if start is not None:
-            retriever._model = continue_model(start.model, recipe)
+        retriever._model = model
         processes = processes or Processes()
         evaluation = None
-        with as_in_training(retriever.model.encoder, recipe.training):
+        with keeping_outputs(retriever.model.encoder, recipe.training):
             retriever.report, num_ranked = train_model(
                 retriever.model,
                 recipe,

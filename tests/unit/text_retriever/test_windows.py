@@ -18,7 +18,7 @@ from railsearch.models import TextModel
 from railsearch.recipes import CosineConfig, TextRecipe, TextTrainingConfig
 from railsearch.similarity import LateInteraction, MixtureOfLogits
 from railsearch.similarity.gate_start import start_at_best, start_even
-from railsearch.text_retriever.recipe import continue_model
+from railsearch.text_retriever.continuing import continue_model
 from railsearch.training.windows import WindowedEncoding
 from tests.support.tiny_text import WORDS, make_base, make_retriever
 
@@ -175,7 +175,7 @@ def test_components_of_windows_that_cannot_be_are_refused(base: Path, options: d
 
 def test_the_numbers_of_components_have_defaults(base: Path) -> None:
     several = TextEncoderConfig(base=str(base), pooling="windows", window_components=4)
-    assert (several.num_query_components, several.num_item_components, several.first_spread) == (16, 16, 0.5)
+    assert (several.num_query_components, several.num_item_components, several.first_spread) == (16, 8, 0.5)
     one = TextEncoderConfig(base=str(base), pooling="windows")
     kinds = [TextRecipe(encoder=encoder).similarity.kind for encoder in (several, several.model_dump(), one)]
     assert kinds == ["late_interaction", "late_interaction", "mixture_of_logits"]

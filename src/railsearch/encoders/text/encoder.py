@@ -139,7 +139,7 @@ class TextEncoder(nn.Module):
     def repooled(self, settings: TextEncoderConfig) -> Self:
         """Return an encoder with a copy of the pretrained weights, as they are now, and the pooling of the settings.
 
-        The components of multi and merged pooling then begin as the mean of a fine-tuned encoder.
+        With `first_spread=0`, components then begin as the mean of a fine-tuned encoder.
         """
         check_positions(settings, self.backbone)
         if settings.shares_backbone != (self.passage_backbone is None):

@@ -43,19 +43,19 @@ LATE_POOLINGS = (Pooling.MULTI, Pooling.MERGED)
 """Poolings with many components that begin at or near the mean, which late interaction compares by default."""
 WINDOW_COMPONENTS = 8
 """Windows, or groups of them, that a passage keeps, unless the settings say otherwise."""
-MERGED_WINDOWS = 4
+MERGED_WINDOWS = 2
 """The same if each has several components."""
 MULTI_DEFAULTS: dict[str, object] = {"num_query_components": 8, "num_item_components": 16}
 """Settings of multi pooling that are not stated."""
 MERGED_DEFAULTS: dict[str, object] = {"num_query_components": 16, "num_item_components": 32, "first_spread": 0.5}
-"""The same of merged tokens: frozen encoders rank better with them than by their cosine, see late-starts.md."""
+"""The same of merged tokens: MiniLM ranks better with them than by its cosine, benchmarks/results/late-starts.md."""
 
 
 def in_windows(given: Mapping[str, object]) -> dict[str, object]:
     """Return settings of windows, with the numbers of components that they leave open.
 
     >>> in_windows({"window_components": 16})
-    {'num_query_components': 16, 'num_item_components': 64, 'first_spread': 0.5, 'window_components': 16}
+    {'num_query_components': 16, 'num_item_components': 32, 'first_spread': 0.5, 'window_components': 16}
     """
     per_window = given.get("window_components", 1)
     if not isinstance(per_window, int) or isinstance(per_window, bool) or per_window == 1:
@@ -146,7 +146,7 @@ class TextEncoderConfig(Config):
         le=LARGEST_SIZE,
         description="components of each window: 1, as with own, and a query has one as well; or several that are "
         "pooled as with merged, by default 16 of a query, for late interaction with passages of any length. "
-        "num_item_components is a multiple of it",
+        "num_item_components is a multiple of it, by default twice as many",
     )
     window_context: int = Field(
         default=0,
@@ -210,6 +210,12 @@ class TextEncoderConfig(Config):
 
     @model_validator(mode="after")
     def _check_pooling(self) -> Self:
+        for name, unset in {"window_overlap": None, "window_components": 1, "window_context": 0}.items():
+            if (value := getattr(self, name)) != unset and self.pooling is not Pooling.WINDOWS:
+                raise InvalidInputError(
+                    f"{name} is {value} but pooling is {self.pooling}, which has no windows; omit {name}, or set "
+                    "pooling to windows"
+                )
         asked = (self.num_query_components, self.num_item_components)
         if self.pooling in {Pooling.MEAN, Pooling.OWN} and asked != (1, 1):
             raise InvalidInputError(
@@ -242,10 +248,4 @@ class TextEncoderConfig(Config):
                 f"window_context is {self.window_context} but a window has max_passage_length = "
                 f"{self.max_passage_length} tokens; let the beginning of a passage take at most half of a window"
             )
-        for name, unset in {"window_overlap": None, "window_components": 1, "window_context": 0}.items():
-            if (value := getattr(self, name)) != unset and self.pooling is not Pooling.WINDOWS:
-                raise InvalidInputError(
-                    f"{name} is {value} but pooling is {self.pooling}, which has no windows; omit {name}, or set "
-                    "pooling to windows"
-                )
         return self

@@ -99,8 +99,8 @@ class TextTokens:
             return [Window(0, len(text), self.tokenize([prompt + text], Side.PASSAGE)[0])]
         num_context = count_context(text, spans, most=min(self.settings.window_context, room // 2))
         context_ids = [token.id for token in spans[:num_context]]
-        room -= num_context
-        found = cut(text, spans, room=room, overlap=min(self.settings.overlap, room // 2))
+        overlap = min(self.settings.overlap, (room - num_context) // 2)
+        found = cut(text, spans, room=room - num_context, first_room=room, overlap=overlap)
         windows = []
         for first, last in found:
             own = spans[first:last]

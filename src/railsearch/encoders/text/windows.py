@@ -30,8 +30,12 @@ class Window:
     ids: list[int]
 
 
-def cut(text: str, tokens: Sequence[TokenSpan], *, room: int, overlap: int) -> list[tuple[int, int]]:
+def cut(
+    text: str, tokens: Sequence[TokenSpan], *, room: int, overlap: int, first_room: int | None = None
+) -> list[tuple[int, int]]:
     """Return the first token, and the token after the last, of each window of at most `room` tokens.
+
+    The first window may have `first_room` tokens, by default as many as the others.
 
     A window ends at the last paragraph of its second half, else at the last sentence, else between two words. The next
     one repeats whole sentences, about `overlap` tokens; nothing is repeated if a sentence is much longer than that. No
@@ -42,21 +46,21 @@ def cut(text: str, tokens: Sequence[TokenSpan], *, room: int, overlap: int) -> l
     >>> [text[tokens[first].start : tokens[last - 1].end] for first, last in cut(text, tokens, room=4, overlap=2)]
     ['One two. Three four', 'Three four. Five six']
     """
-    count = len(tokens)
-    if count <= room:
+    count, size = len(tokens), room if first_room is None else first_room
+    if count <= size:
         return [(0, count)]
     ends = [token.end for token in tokens]
     paragraphs, sentences = (_borders(pattern, text, ends) for pattern in (PARAGRAPH_END, SENTENCE_END))
     found, first, last = [], 0, None
-    while first + room < count:
+    while first + size < count:
         # The end lies behind the end of the window before it.
-        middle, limit = max(first + (room + 1) // 2, (last or 0) + 1), first + room
+        middle, limit = max(first + (size + 1) // 2, (last or 0) + 1), first + size
         last = _last_within(paragraphs, middle, limit) or _last_within(sentences, middle, limit)
         is_border = last is not None
         if last is None:
             last = _word_start(text, tokens, limit, lowest=middle)
         found.append((first, last))
-        first = _next_start(text, tokens, sentences, first, last, overlap=overlap, is_border=is_border)
+        first, size = _next_start(text, tokens, sentences, first, last, overlap=overlap, is_border=is_border), room
     if count - first < room // 2:
         place = bisect_left(sentences, count - room)
         border = sentences[place] if place < len(sentences) else first

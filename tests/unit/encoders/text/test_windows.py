@@ -32,11 +32,11 @@ def words_of(text: str) -> list[TokenSpan]:
     return [TokenSpan(0, word.start(), word.end()) for word in re.finditer(r"\S+", text)]
 
 
-def shown(text: str, *, room: int, overlap: int) -> list[str]:
+def shown(text: str, *, room: int, overlap: int, first_room: int | None = None) -> list[str]:
     tokens = words_of(text)
     return [
         text[tokens[first].start : tokens[last - 1].end]
-        for first, last in cut(text, tokens, room=room, overlap=overlap)
+        for first, last in cut(text, tokens, room=room, overlap=overlap, first_room=first_room)
     ]
 
 
@@ -66,6 +66,11 @@ class TestCutting:
     def test_a_short_end_is_extended_to_the_front(self) -> None:
         assert shown("a b c d. e f g h. i.", room=8, overlap=0) == ["a b c d. e f g h.", "e f g h. i."]
 
+    def test_the_first_window_may_have_more_room(self) -> None:
+        text = "a b. c d. e f. g h. i j."
+        assert shown(text, room=4, overlap=0, first_room=6) == ["a b. c d. e f.", "g h. i j."]
+        assert shown(text, room=4, overlap=0) == ["a b. c d.", "e f. g h.", "i j."]
+
     def test_a_long_run_of_spaces_takes_linear_time(self) -> None:
         # Hours if a pattern looks at the rest of the run from each of its spaces.
         text = "a b c." + 500_000 * " " + "d e f."
@@ -79,11 +84,12 @@ class TestCutting:
             draw.choice(["w", "word", "x"]) + draw.choice([" ", " ", ". ", "? ", "\n", "\n\n"]) for _ in range(99)
         )
         room, overlap = draw.randint(1, 30), draw.randint(0, 15)
-        overlap = min(overlap, room // 2)
-        found = cut(text, words_of(text), room=room, overlap=overlap)
+        overlap, first_room = min(overlap, room // 2), room + draw.randint(0, room)
+        found = cut(text, words_of(text), room=room, overlap=overlap, first_room=first_room)
         assert found[0][0] == 0
         assert found[-1][1] == 99
-        assert all(0 < last - first <= room for first, last in found)
+        assert 0 < found[0][1] <= first_room
+        assert all(0 < last - first <= room for first, last in found[1:])
         assert all(one[0] < other[0] <= one[1] < other[1] for one, other in itertools.pairwise(found))
 
     def test_pieces_of_a_long_text_are_divided_at_sentences_or_spaces(self, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -140,6 +146,7 @@ class TestContext:
         longest = max(repeated for repeated, _ in contexts)
         assert 0 < longest <= most
         assert all(repeated == min(longest, before) for repeated, before in contexts)
+        assert len(found[0].ids) > 12 // 2  # the first window has no context, and room for more of the text
         places = [(window.start, window.end) for window in found]
         assert all(one[0] < other[0] and one[1] < other[1] for one, other in itertools.pairwise(places))
 
@@ -155,6 +162,7 @@ class TestContext:
             ({"window_context": 7}, "window_context is 7 but a window has max_passage_length = 12 tokens"),
             ({"window_context": 2, "pooling": "mean"}, "window_context is 2 but pooling is mean"),
             ({"window_context": -1}, "window_context"),
+            ({"window_components": 16, "pooling": "multi"}, "window_components is 16 but pooling is multi"),
         ],
         ids=str,
     )
