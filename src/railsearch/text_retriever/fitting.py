@@ -68,6 +68,11 @@ def train_model(
     teacher = config.teacher if teacher is None else teacher
     about["teacher scores"] = None
     if teacher is not None:
+        if config.similar_questions > 1 and config.teacher_weight == 1:
+            raise InvalidInputError(
+                f"similar_questions is {config.similar_questions} but the teacher counts alone, so there are no "
+                "batches of questions; set similar_questions to 1, or teacher_weight below 1."
+            )
         scores = ask_about_texts(teacher, model, data, config, show_progress=show_progress)
         student = TextStudent(model, data, config)
         task, about["teacher scores"] = DistilledTask(texts, student, scores, config), scores.checksum()

@@ -207,6 +207,12 @@ class TextTrainingConfig(LoopConfig):
         description="windows of a passage that a step uses, if passages are cut into windows; those of a longer "
         "passage are drawn at random in each step",
     )
+    similar_questions: int = Field(
+        default=1,
+        ge=1,
+        description="questions of a batch that come together because the encoder finds them similar, so that their "
+        "passages are about one subject and hard to tell apart; 1 draws all questions at random, 8 is a good number",
+    )
     num_hard_negatives: int = Field(
         default=0, ge=0, description="hard negatives that are added for each question of a batch"
     )
@@ -235,6 +241,15 @@ class TextTrainingConfig(LoopConfig):
         ge=1,
         description="random passages that validation ranks besides the right ones; all passages by default",
     )
+
+    @model_validator(mode="after")
+    def _check_similar(self) -> Self:
+        if self.similar_questions > self.batch_size:
+            raise InvalidInputError(
+                f"similar_questions is {self.similar_questions} but a batch has batch_size = {self.batch_size} pairs; "
+                "set it to as many or fewer"
+            )
+        return self
 
     @model_validator(mode="after")
     def _check_mining(self) -> Self:

@@ -1,7 +1,7 @@
 """The cosine phase: a mixture that starts as a cosine is first trained as that cosine, which is much cheaper."""
 
 import torch
-from torch import nn
+from torch import Generator, Tensor, nn
 
 from railsearch.data import Split
 from railsearch.models import SequentialModel
@@ -33,6 +33,10 @@ class CosineFirstTask:
     def num_examples(self) -> int:
         """Number of users."""
         return self._mixture.num_examples
+
+    def order(self, generator: Generator) -> Tensor:
+        """Return the users in random order."""
+        return self._mixture.order(generator)
 
     def step(self, batch: Batch) -> StepLosses:
         """Run one forward and backward pass, of the cosine in the first phase and of the mixture after it."""

@@ -230,7 +230,7 @@ class _Run:
         """Train on the rest of the epoch, from the step in the state."""
         epoch = self.state.epoch + 1
         self.task.model.train(True)
-        order = torch.randperm(self.task.num_examples, generator=derive_generator(self.config.seed, "order", epoch))
+        order = self.task.order(derive_generator(self.config.seed, "order", epoch))  # (M,)
         batches = torch.split(order, self.config.batch_size)
         started = time.perf_counter() - self.state.seconds
         for step in range(self.state.step, len(batches)):

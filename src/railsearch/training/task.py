@@ -54,6 +54,10 @@ class Task(Protocol):
         """Number of examples in an epoch."""
         ...
 
+    def order(self, generator: Generator) -> Tensor:
+        """Return the examples (M,) in the order of an epoch."""
+        ...
+
     def step(self, batch: Batch) -> StepLosses:
         """Run forward and backward for this process's examples; losses and gradients of all processes add up."""
         ...

@@ -5,7 +5,7 @@ from dataclasses import dataclass, replace
 from typing import Protocol
 
 import torch
-from torch import Tensor, nn
+from torch import Generator, Tensor, nn
 
 from railsearch.similarity import Similarity
 from railsearch.training.config import LoopConfig
@@ -62,6 +62,12 @@ class DistilledTask:
     def num_examples(self) -> int:
         """Number of examples in an epoch: lists of the teacher if it counts alone, else those of the task."""
         return len(self._teacher) if self._is_alone else self._task.num_examples
+
+    def order(self, generator: Generator) -> Tensor:
+        """Return the lists of the teacher in random order if it counts alone, else the task's order of examples."""
+        if self._is_alone:
+            return torch.randperm(len(self._teacher), generator=generator)
+        return self._task.order(generator)
 
     @property
     def _is_alone(self) -> bool:

@@ -57,6 +57,10 @@ class NextItemTask:
         """Number of users: a batch consists of complete histories."""
         return len(self._users)
 
+    def order(self, generator: Generator) -> Tensor:
+        """Return the examples (M,) in random order."""
+        return torch.randperm(self.num_examples, generator=generator)
+
     def step(self, batch: Batch) -> StepLosses:
         """Run one forward and backward pass, which adds the gradient to the weights."""
         config, similarity = self._config, self._model.similarity

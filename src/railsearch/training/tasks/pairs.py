@@ -3,7 +3,7 @@
 from dataclasses import dataclass, replace
 
 import torch
-from torch import Tensor, nn
+from torch import Generator, Tensor, nn
 
 from railsearch.foundation.errors import InvalidInputError
 from railsearch.foundation.inputs import ArrayLike, as_embeddings, as_user_ids, is_finite
@@ -72,6 +72,10 @@ class PairTask:
     def num_examples(self) -> int:
         """Number of training pairs."""
         return len(self._data.pairs)
+
+    def order(self, generator: Generator) -> Tensor:
+        """Return the examples (M,) in random order."""
+        return torch.randperm(self.num_examples, generator=generator)
 
     def step(self, batch: Batch) -> StepLosses:
         """Run one forward and backward pass, which adds the gradient to the weights."""

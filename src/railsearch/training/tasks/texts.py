@@ -19,6 +19,7 @@ from railsearch.training.mining import NegativeMiner
 from railsearch.training.negatives import Contrast, RightPairs
 from railsearch.training.processes import Processes
 from railsearch.training.seeds import seed_torch
+from railsearch.training.similar import batch_similar
 from railsearch.training.task import Batch, check_metric, check_weights
 from railsearch.training.windows import WindowedEncoding, encode_for_training
 
@@ -64,11 +65,28 @@ class TextTask:
             )
         self._right = RightPairs(self._pairs, num_items=num_passages)
         self.ranked = validation_rows(data, config)  # (n,) passages that validation ranks
+        # From the initial weights, so that a run which resumes has the same batches.
+        self._similar = None
+        if config.similar_questions > 1:
+            self._similar = batch_similar(
+                model.encoder,
+                data.train.texts,
+                self._pairs[:, 0],
+                size=config.similar_questions,
+                processes=self._processes,
+                show_progress=beside_a_bar(show_progress),
+            )
 
     @property
     def num_examples(self) -> int:
         """Number of training pairs."""
         return len(self._pairs)
+
+    def order(self, generator: Generator) -> Tensor:
+        """Return the pairs (M,) in random order, or with similar questions together."""
+        if self._similar is not None:
+            return self._similar.order(generator)
+        return torch.randperm(self.num_examples, generator=generator)
 
     def step(self, batch: Batch) -> StepLosses:
         """Run one forward and backward pass, which adds the gradient to the weights."""
