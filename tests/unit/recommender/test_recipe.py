@@ -55,10 +55,19 @@ def test_recipes_of_text_differ_only_in_what_they_compare() -> None:
     assert mol == no_balance
     for name in ("base", "max_query_length", "max_passage_length", "shares_backbone", "seed"):
         assert cosine["encoder"][name] == mol["encoder"][name] == merged["encoder"][name]
-    for name in ("epochs", "batch_size", "learning_rate", "schedule", "warmup_share", "weight_decay", "seed"):
-        assert cosine["training"][name] == mol["training"][name]
     assert cosine["similarity"]["temperature"] == mol["similarity"]["temperature"]
     assert cosine["data"] == mol["data"] == merged["data"]
+    for name in ("epochs", "batch_size", "learning_rate", "schedule", "warmup_share", "weight_decay", "seed"):
+        assert cosine["training"][name] == mol["training"][name]
+
+
+def test_merged_tokens_train_the_top_layer_and_name_the_equally_trained_cosine() -> None:
+    file = TEXT / "merged.toml"
+    changes = ["training.trained_layers=1", "training.epochs=2", "training.learning_rate=2e-4"]
+    cosine = TextRecipe.read(TEXT / "cosine.toml", changes)
+    assert TextRecipe.read(file).training == cosine.training
+    heading = file.read_text().partition("[data]")[0]
+    assert all(change.partition(".")[2] in heading for change in changes)
 
 
 @pytest.mark.parametrize("file", FILES, ids=lambda file: f"{file.parent.name}/{file.stem}")
