@@ -1,5 +1,6 @@
 """Batches of similar questions: each pair comes once, a group has each question once, and training learns from them."""
 
+import math
 from pathlib import Path
 
 import pytest
@@ -10,9 +11,11 @@ from railsearch import TextRetriever
 from railsearch.encoders import Side, TextEncoder
 from railsearch.errors import InvalidInputError
 from railsearch.recipes import TextTrainingConfig
+from railsearch.training import similar
 from railsearch.training.processes import Processes
 from railsearch.training.similar import SimilarBatches, batch_similar, find_similar
 from railsearch.training.task import Batch
+from railsearch.training.tasks import texts
 from railsearch.training.tasks.texts import TextTask
 from tests.support.tiny_text import make_base, make_data, make_recipe, make_retriever
 
@@ -30,6 +33,9 @@ def base(tmp_path_factory: pytest.TempPathFactory) -> Path:
 @pytest.fixture(scope="module")
 def encoder(base: Path) -> TextEncoder:
     return make_retriever(base, **ONE).model.encoder
+
+
+ALONE = {"generator": Generator().manual_seed(0), "processes": Processes(), "show_progress": False}
 
 
 def order_of(batches: SimilarBatches, seed: int) -> Tensor:
@@ -70,18 +76,50 @@ def test_groups_are_whole_while_neighbours_are_free_and_differ_between_epochs() 
     assert len({tuple(subjects[order[::4]].tolist()) for order in orders}) == 4  # groups are in random order
 
 
-def test_similar_questions_are_those_of_the_cosine_of_the_encoder(encoder: TextEncoder) -> None:
+@pytest.mark.parametrize("seed", range(10))
+def test_a_batch_has_whole_groups(seed: int) -> None:
+    subjects = torch.arange(70) // 7  # ten subjects of seven questions: half of each is a group of four
+    neighbours = torch.stack([(subjects == subject).nonzero()[:, 0] for subject in subjects])
+    batches = SimilarBatches(torch.arange(70), neighbours, size=4)
+    groups = batches.groups(Generator().manual_seed(seed))
+    whole = {frozenset(group) for group in groups if len(group) == 4}
+    fours = {frozenset(four.tolist()) for four in order_of(batches, seed).split(4)}
+    assert len(whole) == 10
+    assert whole <= fours
+
+
+@pytest.mark.parametrize("most", [2**16, 13, 5])
+def test_similar_questions_have_the_largest_cosines_of_their_block(most: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(similar, "MOST_COMPARED", most)
+    monkeypatch.setattr(similar, "QUERIES_PER_SEARCH", 4)
+    embeddings = torch.randn(29, 6, generator=Generator().manual_seed(0))
+    found = find_similar(
+        embeddings, 4, generator=Generator().manual_seed(1), processes=Processes(), show_progress=False
+    )  # (29, 4)
+    unit = torch.nn.functional.normalize(embeddings.double(), dim=-1)
+    cosines = unit @ unit.T
+    num_blocks = math.ceil(29 / most)
+    blocks = torch.randperm(29, generator=Generator().manual_seed(1)).tensor_split(num_blocks)
+    for block in blocks:
+        for row in block.tolist():
+            best = block[cosines[row, block].argsort(descending=True)][:4]
+            assert found[row].tolist() == best.tolist()
+
+
+def test_questions_are_encoded_by_their_mean_component(base: Path) -> None:
+    encoder = make_retriever(base).model.encoder  # two components of a question
     texts = [f"who w{row} w{row % 3}" for row in range(12)]
-    embeddings = torch.nn.functional.normalize(encoder.encode(texts, Side.QUERY)[:, 0].double(), dim=-1)  # (12, D)
-    found = find_similar(encoder, texts, 1, show_progress=False)  # (12, 8)
-    cosines = embeddings @ embeddings.T
-    torch.testing.assert_close(cosines.gather(1, found), cosines.topk(8).values, rtol=1e-5, atol=1e-5)
+    components = encoder.encode(texts, Side.QUERY)
+    batches = batch_similar(encoder, texts, torch.arange(12), size=1, **ALONE)
+    means = torch.nn.functional.normalize(components.mean(dim=1), dim=-1)
+    expected = find_similar(means, 8, generator=Generator().manual_seed(0), processes=Processes(), show_progress=False)
+    assert torch.equal(batches._neighbours, expected.int())
 
 
 def test_equal_texts_are_one_question(encoder: TextEncoder) -> None:
     """Their passages answer the same, so that one is no negative of the other."""
     texts, owners = ["w1 w2", "w9 w8", "w1 w2", "w20 w21"], torch.tensor([0, 1, 2, 3, 3])
-    batches = batch_similar(encoder, texts, owners, size=3, processes=Processes(), show_progress=False)
+    batches = batch_similar(encoder, texts, owners, size=3, **ALONE)
     for seed in range(20):
         for group in batches.groups(Generator().manual_seed(seed)):
             asked = [texts[owners[pair]] for pair in group]
@@ -131,9 +169,10 @@ def test_a_run_that_resumes_has_the_same_batches(base: Path, tmp_path: Path) -> 
     assert fit(tmp_path, 3).fingerprint == whole.fingerprint
 
 
-def test_what_cannot_be_is_refused(base: Path) -> None:
-    with pytest.raises(ValueError, match=r"similar_questions is 9 but a batch has batch_size = 8 pairs"):
-        TextTrainingConfig(batch_size=8, similar_questions=9)
+def test_what_cannot_be_is_refused_before_questions_are_compared(base: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delattr(texts, "batch_similar")
+    with pytest.raises(ValueError, match="similar_questions is 3 but a batch has batch_size = 8 pairs, which is"):
+        TextTrainingConfig(batch_size=8, similar_questions=3)
     training = TextTrainingConfig(batch_size=8, similar_questions=4, teacher_weight=1)
     with pytest.raises(InvalidInputError, match="similar_questions is 4 but the teacher counts alone"):
         TextRetriever.fit(

@@ -17,7 +17,7 @@ assert bool(((left @ left).float() == 256.0).all())
 """
 
 _ISA = os.environ.get(ISA_VARIABLE)
-"""What torch goes by: it reads the variable once, so a later change has no effect."""
+"""The value when this module is imported: torch reads the variable once, at its first product."""
 
 
 class Bf16Matmul(StrEnum):

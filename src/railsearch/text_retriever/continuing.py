@@ -9,28 +9,32 @@ from railsearch.models import TextModel
 from railsearch.similarity import DotProduct, is_continued
 from railsearch.text_retriever.recipe import TextRecipe, build_text_similarity
 
-NOT_KEPT = {"kind", "base", "seed", "first_spread"}
-"""Settings of an encoder that matter only when it is built."""
+OWN_SETTINGS = {"kind", "base", "seed"}
+"""Settings of an encoder that matter only when it is built from its base."""
+POOLED_AGAIN = {"pooling", "num_query_components", "num_item_components", "first_spread", "window_components"}
+"""Settings that are the recipe's if the outputs of the start are pooled again."""
 
 
-def continue_recipe(recipe: TextRecipe, start: TextRecipe) -> TextRecipe:
+def continue_recipe(recipe: TextRecipe, start: TextModel) -> TextRecipe:
     """Return a recipe for training a start further: settings of the encoder that it leaves open are those of the start.
 
-    A setting that differs from the start's is refused, unless the encoder is pooled again.
+    A stated setting that differs from the start's is refused, unless the outputs of the start are pooled again.
     """
-    if _is_repooled(recipe, start.encoder):
-        return recipe
-    ours, theirs = recipe.encoder, start.encoder
-    kept = {name: getattr(theirs, name) for name in TextEncoderConfig.model_fields if name not in NOT_KEPT}
-    for name, value in kept.items():
+    ours, theirs = recipe.encoder, TextEncoderConfig.model_validate(start.encoder.settings)
+    is_repooled = _is_repooled(recipe, start.encoder)
+    own = OWN_SETTINGS | POOLED_AGAIN if is_repooled else OWN_SETTINGS
+    kept = {name: getattr(theirs, name) for name in TextEncoderConfig.model_fields if name not in own}
+    for name, value in list(kept.items()):
         stated = getattr(ours, name)
-        is_open = name not in ours.model_fields_set or {stated, value} == {Pooling.OWN, Pooling.MEAN}
-        if stated != value and not is_open:
+        is_open = name not in ours.model_fields_set or (stated, value) == (Pooling.OWN, Pooling.MEAN)
+        if is_repooled and not is_open:
+            del kept[name]
+        elif stated != value and not is_open:
             raise InvalidInputError(
                 f"{name} is {_shown(stated)} in the recipe but {_shown(value)} in the start, and training further does "
                 "not change it; use the value of the start, or train without a start."
             )
-    return recipe.model_copy(update={"encoder": ours.model_copy(update=kept)})
+    return recipe.model_copy(update={"encoder": TextEncoderConfig.model_validate({**ours.model_dump(), **kept})})
 
 
 def continue_model(start: TextModel, recipe: TextRecipe) -> TextModel:

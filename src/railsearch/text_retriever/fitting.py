@@ -7,7 +7,7 @@ from pathlib import Path
 import xxhash
 
 from railsearch.data import QuestionPassages
-from railsearch.encoders import TextEncoder, mixed_precision, training_top
+from railsearch.encoders import TextEncoder, training_top
 from railsearch.foundation.errors import InvalidInputError
 from railsearch.models import TextModel
 from railsearch.text_retriever.recipe import TextRecipe
@@ -60,35 +60,34 @@ def train_model(
             "trained_layers is 0 and the similarity has no weights, so there is nothing to train; train at least one "
             "layer, or use a mixture."
         )
+    teacher = config.teacher if teacher is None else teacher
+    if teacher is not None and config.teacher_weight == 1 and config.similar_questions > 1:
+        raise InvalidInputError(
+            f"similar_questions is {config.similar_questions} but the teacher counts alone, so there are no batches of "
+            "questions; set similar_questions to 1, or teacher_weight below 1."
+        )
     shown = show_progress if processes.is_first else False
     miner = NegativeMiner(model, data, config, folder, show_progress=shown) if config.mine_negatives else None
     texts = TextTask(model, data, config, processes, miner, show_progress=shown)
     task: Task = texts
     about = {**describe_run(recipe, data), "first weights": first_weights}
-    teacher = config.teacher if teacher is None else teacher
     about["teacher scores"] = None
     if teacher is not None:
-        if config.similar_questions > 1 and config.teacher_weight == 1:
-            raise InvalidInputError(
-                f"similar_questions is {config.similar_questions} but the teacher counts alone, so there are no "
-                "batches of questions; set similar_questions to 1, or teacher_weight below 1."
-            )
         scores = ask_about_texts(teacher, model, data, config, show_progress=show_progress)
         student = TextStudent(model, data, config)
         task, about["teacher scores"] = DistilledTask(texts, student, scores, config), scores.checksum()
     factor = config.new_learning_rate / config.learning_rate
-    with mixed_precision(model.encoder, is_used=config.mixed_precision):
-        report = train(
-            task,
-            config,
-            folder=folder,
-            about=about,
-            processes=processes,
-            validates_start=True,
-            rate_factors=dict.fromkeys(model.new_names(), factor),
-            unit="pairs",
-            show_progress=show_progress,
-        )
+    report = train(
+        task,
+        config,
+        folder=folder,
+        about=about,
+        processes=processes,
+        validates_start=True,
+        rate_factors=dict.fromkeys(model.new_names(), factor),
+        unit="pairs",
+        show_progress=show_progress,
+    )
     return report, len(texts.ranked)
 
 

@@ -2,14 +2,15 @@
 
 import dataclasses
 from collections.abc import Sequence
+from contextlib import ExitStack
 from pathlib import Path
 from typing import Self
 
-import torch
 from torch import Tensor
 from typing_extensions import TypeAliasType
 
 from railsearch.data import PairsLike, QuestionPassages
+from railsearch.encoders import mixed_precision
 from railsearch.evaluation import Evaluation, evaluate_questions
 from railsearch.folders import ModelCard, check_target, register_opener
 from railsearch.foundation.bf16 import check_bf16
@@ -105,8 +106,8 @@ class TextRetriever:
             recipe: settings of the model and of training.
             start: a retriever whose model is trained further, in place of the recipe's base; it is not changed.
                 Settings of the encoder that the recipe leaves open are those of the start. A mixture over one
-                embedding for each text can follow a cosine, and starts as that cosine; so can multi, merged and
-                windows, which start as that cosine with `first_spread=0`.
+                embedding for each text can follow a cosine, and starts as that cosine; so can multi and merged pooling,
+                which start as that cosine with `first_spread=0`. Windows can follow a cosine of windows.
             teacher: a scorer to follow, such as a cross-encoder: a function of questions (n,) and passages (n,) that
                 returns scores (n,), or a table or a file of question, passage, score, in place of `training.teacher`.
             folder: folder for checkpoints and the log; an interrupted run in it continues.
@@ -119,25 +120,30 @@ class TextRetriever:
         if save_to is not None:
             check_target(FORMAT, as_path(save_to), overwrite=overwrite)
         data = pairs if isinstance(pairs, QuestionPassages) else QuestionPassages.from_pairs(pairs)
-        if recipe.training.mixed_precision and not torch.accelerator.is_available():
+        if recipe.training.mixed_precision and (start is None or start.model.encoder.backbone.device.type == "cpu"):
             check_bf16("mixed_precision is on")
-        model = None if start is None else continue_model(start.model, recipe)
-        recipe = recipe if start is None else continue_recipe(recipe, start.recipe)
+        if start is not None:
+            recipe = continue_recipe(recipe, start.model)
         retriever = cls(recipe, allow_download=allow_download)
-        retriever._model = model
+        if start is not None:
+            retriever._model = continue_model(start.model, recipe)
         processes = processes or Processes()
         evaluation = None
-        with keeping_outputs(retriever.model.encoder, recipe.training):
-            retriever.report, num_ranked = train_model(
-                retriever.model,
-                recipe,
-                data,
-                first_weights=retriever.fingerprint,
-                folder=None if folder is None else as_path(folder),
-                processes=processes,
-                show_progress=show_progress,
-                teacher=teacher,
-            )
+        with ExitStack() as kept:
+            kept.enter_context(keeping_outputs(retriever.model.encoder, recipe.training))
+            with mixed_precision(retriever.model.encoder, is_used=recipe.training.mixed_precision):
+                retriever.report, num_ranked = train_model(
+                    retriever.model,
+                    recipe,
+                    data,
+                    first_weights=retriever.fingerprint,
+                    folder=None if folder is None else as_path(folder),
+                    processes=processes,
+                    show_progress=show_progress,
+                    teacher=teacher,
+                )
+            if recipe.training.mixed_precision:
+                kept.close()  # outputs in bf16 are of no use for the test
             if data.test is not None and processes.is_first:
                 evaluation = retriever.evaluate(data, show_progress=show_progress)
         retriever.card = describe_retriever(data, recipe, retriever.report, evaluation, num_ranked=num_ranked)

@@ -211,7 +211,8 @@ class TextTrainingConfig(LoopConfig):
         default=1,
         ge=1,
         description="questions of a batch that come together because the encoder finds them similar, so that their "
-        "passages are about one subject and hard to tell apart; 1 draws all questions at random, 8 is a good number",
+        "passages are about one subject and hard to tell apart; 1 draws all questions at random. Before training, "
+        "every question is compared with all others, of very many with 65,536",
     )
     num_hard_negatives: int = Field(
         default=0, ge=0, description="hard negatives that are added for each question of a batch"
@@ -244,10 +245,10 @@ class TextTrainingConfig(LoopConfig):
 
     @model_validator(mode="after")
     def _check_similar(self) -> Self:
-        if self.similar_questions > self.batch_size:
+        if self.batch_size % self.similar_questions:
             raise InvalidInputError(
-                f"similar_questions is {self.similar_questions} but a batch has batch_size = {self.batch_size} pairs; "
-                "set it to as many or fewer"
+                f"similar_questions is {self.similar_questions} but a batch has batch_size = {self.batch_size} pairs, "
+                "which is no multiple of it; set batch_size to a multiple"
             )
         return self
 

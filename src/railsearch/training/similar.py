@@ -7,22 +7,27 @@ batch seldom holds two of them, so training on random batches hardly learns what
 from collections.abc import Sequence
 
 import torch
+import torch.nn.functional as F  # noqa: N812
 from torch import Generator, Tensor
 
 from railsearch.encoders import Side, TextEncoder
+from railsearch.encoders.text.tokens import chunks
+from railsearch.foundation.progress import counting
 from railsearch.similarity import DotProduct
-from railsearch.training.asking import find_best
+from railsearch.training.asking import QUERIES_PER_SEARCH, find_best
 from railsearch.training.processes import Processes
 
 NEIGHBOURS_PER_PLACE = 8
 """Similar questions that are known for each place of a group, so that groups differ between epochs."""
+MOST_COMPARED = 2**16
+"""Questions among which similar ones are searched; more are divided into random blocks of as many."""
 
 
 class SimilarBatches:
     """An order of training pairs in which groups of similar questions come together.
 
-    A group has at most one pair of each question. Groups are in random order, and differ between epochs. If all similar
-    questions of a pair are in other groups already, its group is smaller.
+    A group has at most one pair of each question. Groups differ between epochs. If all similar questions of a pair are
+    in other groups already, its group is short.
 
     Args:
         owners: the question of each pair (M,).
@@ -36,14 +41,22 @@ class SimilarBatches:
 
     def __init__(self, owners: Tensor, neighbours: Tensor, *, size: int) -> None:
         self._owners = owners.tolist()
-        self._neighbours = neighbours.tolist()
+        self._neighbours = neighbours.to(torch.int32)  # (Q, n)
         self._size = size
 
     def order(self, generator: Generator) -> Tensor:
-        """Return the pairs (M,) in the order of an epoch."""
+        """Return the pairs (M,) in the order of an epoch: random groups, one after the other.
+
+        Short groups are joined, so that any batch of a multiple of `size` pairs has whole groups.
+        """
         groups = self.groups(generator)
+        whole = [group for group in groups if len(group) == self._size]
+        rest = [pair for group in groups if len(group) < self._size for pair in group]
+        joined = [rest[first : first + self._size] for first in range(0, len(rest), self._size)]
+        last = joined.pop() if len(rest) % self._size else []
+        groups = whole + joined
         shuffled = torch.randperm(len(groups), generator=generator).tolist()
-        return torch.tensor([pair for place in shuffled for pair in groups[place]])
+        return torch.tensor([*(pair for place in shuffled for pair in groups[place]), *last])
 
     def groups(self, generator: Generator) -> list[list[int]]:
         """Divide the pairs of an epoch into groups; each pair that is drawn takes the free ones most similar to it."""
@@ -58,7 +71,7 @@ class SimilarBatches:
                 continue
             question = self._owners[pair]
             group = [free[question].pop()]
-            for near in self._neighbours[question]:
+            for near in self._neighbours[question].tolist():
                 if len(group) == self._size:
                     break
                 if near != question and free[near]:
@@ -69,26 +82,68 @@ class SimilarBatches:
         return groups
 
 
-def find_similar(encoder: TextEncoder, texts: Sequence[str], size: int, *, show_progress: bool | None) -> Tensor:
-    """Return the questions (Q, n) that are most similar to each question, by the cosine of the encoder as it is."""
-    embeddings = encoder.encode(texts, Side.QUERY, show_progress=show_progress).mean(dim=1)  # (Q, D)
-    cosine = DotProduct(dim=encoder.dim, cosine=True).eval()
-    count = min(NEIGHBOURS_PER_PLACE * size, len(texts))
-    return find_best(cosine, cosine.query_parts(embeddings), cosine.item_parts(embeddings), count)[1]
-
-
 def batch_similar(
     encoder: TextEncoder,
     texts: Sequence[str],
     owners: Tensor,
     *,
     size: int,
+    generator: Generator,
     processes: Processes,
     show_progress: bool | None,
 ) -> SimilarBatches:
-    """Return batches of similar questions for pairs whose questions are `owners` (M,); equal texts are one question."""
+    """Return batches of similar questions, as the encoder sees them now.
+
+    Args:
+        encoder: encodes the questions.
+        texts: the questions; equal texts count as one question.
+        owners: the question of each pair (M,).
+        size: pairs of a group.
+        generator: divides very many questions into blocks; the same in all processes.
+        processes: each searches for its share of the questions.
+        show_progress: draw progress bars; by default only on a terminal.
+    """
     rows: dict[str, int] = {}
     places = torch.tensor([rows.setdefault(text, len(rows)) for text in texts])  # (Q,)
-    found = find_similar(encoder, list(rows), size, show_progress=show_progress).cpu()  # (q, n)
-    shared = processes.gather(processes.own(found), len(found))  # rounding may differ between machines
-    return SimilarBatches(places[owners], shared, size=size)
+    embeddings = _mean_embeddings(encoder, list(rows), show_progress)  # (q, D)
+    neighbours = find_similar(
+        embeddings, NEIGHBOURS_PER_PLACE * size, generator=generator, processes=processes, show_progress=show_progress
+    )
+    return SimilarBatches(places[owners], neighbours, size=size)
+
+
+def find_similar(
+    embeddings: Tensor, count: int, *, generator: Generator, processes: Processes, show_progress: bool | None
+) -> Tensor:
+    """Return the rows (Q, n) with the largest cosine for each row of embeddings (Q, D), best first, on the CPU.
+
+    There are `count` of them, or as many as the smallest block has. All processes return the same.
+    """
+    cosine = DotProduct(dim=embeddings.shape[1], cosine=True).eval()
+    drawn = torch.randperm(len(embeddings), generator=generator)  # (Q,)
+    blocks = drawn.tensor_split(-(-len(drawn) // MOST_COMPARED))
+    count = min(count, *(len(block) for block in blocks))
+    own = processes.own(torch.arange(len(drawn)))  # (o,) places in `drawn`
+    found, first = [torch.empty(0, count, dtype=torch.int64)], 0
+    with counting("comparing questions", len(own), is_shown=show_progress) as advance:
+        for block in blocks:
+            items = cosine.item_parts(embeddings[block])
+            mine = own[(own >= first) & (own < first + len(block))]
+            for asked in torch.split(mine, QUERIES_PER_SEARCH):
+                best = find_best(cosine, cosine.query_parts(embeddings[drawn[asked]]), items, count)[1]
+                found.append(block[best.cpu()])
+                advance(len(asked))
+            first += len(block)
+    rows = torch.empty(len(drawn), count, dtype=torch.int64)  # (Q, n)
+    rows[drawn] = processes.gather(torch.cat(found), len(drawn))
+    return rows
+
+
+@torch.no_grad()
+def _mean_embeddings(encoder: TextEncoder, texts: list[str], show_progress: bool | None) -> Tensor:
+    """Return the mean component (Q, D) of each question, at length 1, on the device of the encoder."""
+    found = torch.empty(len(texts), encoder.dim)  # (Q, D)
+    with counting("encoding questions", len(texts), is_shown=show_progress) as advance:
+        for first, last in chunks(texts):
+            found[first:last] = encoder.encode(texts[first:last], Side.QUERY, on_texts=advance).mean(dim=1)
+    return F.normalize(found, dim=-1).to(encoder.backbone.device)

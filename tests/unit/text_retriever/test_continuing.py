@@ -58,15 +58,49 @@ def test_a_setting_that_training_does_not_change_is_refused(
         follow(TextRetriever(make_recipe(base, **start)), make_recipe(base, **{**start, **change}))
 
 
-@pytest.mark.parametrize("start", [{}, {"similarity": COSINE}, WINDOWS], ids=["mixture", "cosine", "windows"])
-def test_the_saved_recipe_is_that_of_the_model(base: Path, tmp_path: Path, start: dict[str, object]) -> None:
+MULTI = {"pooling": "multi", "num_query_components": 2, "num_item_components": 3}
+MERGED = {**MULTI, "pooling": "merged"}
+
+
+@pytest.mark.parametrize(
+    ("start", "recipe"),
+    [
+        ({}, {}),
+        ({"similarity": COSINE}, {"similarity": COSINE}),
+        ({"similarity": COSINE}, {}),
+        (WINDOWS, {"similarity": {"kind": "late_interaction"}}),
+        (WINDOWS, {"pooling": "windows", "window_components": 2}),
+        (MULTI, {"pooling": "multi"}),
+        (MERGED, {"similarity": {"kind": "late_interaction"}, "num_item_components": 3}),
+        ({"similarity": COSINE}, MULTI),
+        ({"similarity": COSINE, "shares_backbone": False}, MERGED),
+    ],
+    ids=str,
+)
+def test_what_the_recipe_leaves_open_is_the_starts_and_the_saved_recipe_is_true(
+    base: Path, tmp_path: Path, start: dict[str, object], recipe: dict[str, object]
+) -> None:
     trained = TextRetriever(make_recipe(base, **{**LENGTHS, "pooling": "mean", "query_prompt": "who ", **start}))
-    shape = {name: value for name, value in start.items() if name not in LENGTHS}
-    follow(trained, make_recipe(base, **shape)).save(tmp_path / "model")
+    follow(trained, make_recipe(base, **recipe)).save(tmp_path / "model")
     saved = TextRetriever.load(tmp_path / "model")
     settings = TextEncoderConfig(**saved.model.encoder.settings)
-    assert saved.recipe.encoder.model_copy(update={"pooling": settings.pooling}) == settings
-    assert (settings.max_passage_length, settings.query_prompt) == (12, "who ")
+    assert saved.recipe.encoder == settings
+    assert (settings.max_query_length, settings.max_passage_length, settings.query_prompt) == (12, 12, "who ")
+    shape = recipe if recipe in (MULTI, MERGED) else start
+    for name, value in shape.items():
+        assert name == "similarity" or getattr(settings, name) == value
+
+
+def test_pooled_again_a_text_may_have_another_length(base: Path) -> None:
+    cosine = TextRetriever(make_recipe(base, **LENGTHS, pooling="mean", similarity=COSINE))
+    longer = follow(cosine, make_recipe(base, **MULTI, max_passage_length=20))
+    assert (longer.model.encoder.max_passage_length, longer.model.encoder.max_query_length) == (20, 12)
+
+
+def test_only_stated_settings_count_as_stated() -> None:
+    stated = {"base": "b", "pooling": "merged", "num_query_components": 4}
+    assert TextEncoderConfig(**stated).model_fields_set == set(stated)
+    assert TextEncoderConfig(base="b", num_item_components=4).model_fields_set == {"base", "num_item_components"}
 
 
 @pytest.mark.parametrize("similarity", [None, {"kind": "mixture_of_logits"}], ids=["late", "mixture"])

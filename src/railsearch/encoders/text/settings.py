@@ -4,7 +4,7 @@ from collections.abc import Mapping
 from enum import StrEnum
 from typing import Literal, Self
 
-from pydantic import Field, model_validator
+from pydantic import Field, ModelWrapValidatorHandler, model_validator
 
 from railsearch.foundation.errors import InvalidInputError
 from railsearch.foundation.inputs import LARGEST_SEED
@@ -70,6 +70,22 @@ def default_pooling(given: Mapping[str, object]) -> Pooling:
     'multi'
     """
     return Pooling.OWN if all(given.get(name, 1) == 1 for name in MULTI_DEFAULTS) else Pooling.MULTI
+
+
+def filled(given: Mapping[str, object]) -> dict[str, object]:
+    """Return settings with the pooling that they leave open, and what follows from the pooling.
+
+    >>> filled({"pooling": "merged", "first_spread": 0.0})
+    {'num_query_components': 16, 'num_item_components': 32, 'first_spread': 0.0, 'pooling': 'merged'}
+    """
+    match given.get("pooling"):
+        case Pooling.MULTI:
+            return {**MULTI_DEFAULTS, **given}
+        case Pooling.MERGED:
+            return {**MERGED_DEFAULTS, **given}
+        case Pooling.WINDOWS:
+            return in_windows(given)
+    return {"pooling": default_pooling(given), **given}
 
 
 class TokenPlace(StrEnum):
@@ -193,20 +209,15 @@ class TextEncoderConfig(Config):
         """Tokens of a window that the next one repeats, about."""
         return self.max_passage_length // 8 if self.window_overlap is None else self.window_overlap
 
-    @model_validator(mode="before")
+    @model_validator(mode="wrap")
     @classmethod
-    def _choose_pooling(cls, given: object) -> object:
+    def _fill(cls, given: object, build: ModelWrapValidatorHandler[Self]) -> Self:
+        """Choose what depends on other settings; `model_fields_set` has only those that were stated."""
         if not isinstance(given, dict):
-            return given
-        if given.get("pooling") == Pooling.MULTI:
-            return {**MULTI_DEFAULTS, **given}
-        if given.get("pooling") == Pooling.MERGED:
-            return {**MERGED_DEFAULTS, **given}
-        if given.get("pooling") == Pooling.WINDOWS:
-            return in_windows(given)
-        if "pooling" in given:
-            return given
-        return {**given, "pooling": default_pooling(given)}
+            return build(given)
+        config = build(filled(given))
+        config.__pydantic_fields_set__.intersection_update(given)
+        return config
 
     @model_validator(mode="after")
     def _check_pooling(self) -> Self:

@@ -18,7 +18,7 @@ from railsearch.training.losses import StepLosses, backward_sampled_softmax
 from railsearch.training.mining import NegativeMiner
 from railsearch.training.negatives import Contrast, RightPairs
 from railsearch.training.processes import Processes
-from railsearch.training.seeds import seed_torch
+from railsearch.training.seeds import derive_generator, seed_torch
 from railsearch.training.similar import batch_similar
 from railsearch.training.task import Batch, check_metric, check_weights
 from railsearch.training.windows import WindowedEncoding, encode_for_training
@@ -67,12 +67,13 @@ class TextTask:
         self.ranked = validation_rows(data, config)  # (n,) passages that validation ranks
         # From the initial weights, so that a run which resumes has the same batches.
         self._similar = None
-        if config.similar_questions > 1:
+        if config.similar_questions > 1 and config.epochs:
             self._similar = batch_similar(
                 model.encoder,
                 data.train.texts,
                 self._pairs[:, 0],
                 size=config.similar_questions,
+                generator=derive_generator(config.seed, "similar questions"),
                 processes=self._processes,
                 show_progress=beside_a_bar(show_progress),
             )
