@@ -133,15 +133,9 @@ class TextRetriever:
             kept.enter_context(keeping_outputs(retriever.model.encoder, recipe.training))
             with mixed_precision(retriever.model.encoder, is_used=recipe.training.mixed_precision):
                 retriever.report, num_ranked = train_model(
-                    retriever.model,
-                    recipe,
-                    data,
-                    first_weights=retriever.fingerprint,
-                    folder=None if folder is None else as_path(folder),
-                    processes=processes,
-                    show_progress=show_progress,
-                    teacher=teacher,
-                )
+                    retriever.model, recipe, data, first_weights=retriever.fingerprint, teacher=teacher,
+                    folder=None if folder is None else as_path(folder), processes=processes, show_progress=show_progress,
+                )  # fmt: skip
             if recipe.training.mixed_precision:
                 kept.close()  # outputs in bf16 are of no use for the test
             if data.test is not None and processes.is_first:
