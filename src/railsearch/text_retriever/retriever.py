@@ -133,8 +133,8 @@ class TextRetriever:
             kept.enter_context(keeping_outputs(retriever.model.encoder, recipe.training))
             with mixed_precision(retriever.model.encoder, is_used=recipe.training.mixed_precision):
                 retriever.report, num_ranked = train_model(
-                    retriever.model, recipe, data, first_weights=retriever.fingerprint, teacher=teacher,
-                    folder=None if folder is None else as_path(folder), processes=processes, show_progress=show_progress,
+                    retriever.model, recipe, data, first_weights=retriever.fingerprint, processes=processes,
+                    folder=None if folder is None else as_path(folder), teacher=teacher, show_progress=show_progress,
                 )  # fmt: skip
             if recipe.training.mixed_precision:
                 kept.close()  # outputs in bf16 are of no use for the test
