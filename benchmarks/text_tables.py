@@ -110,6 +110,7 @@ def main() -> None:
     parser.add_argument("--gib", type=float, default=6.0, help="memory for outputs of frozen layers")
     parser.add_argument("--mixed", action="store_true", help="run the language model in bf16, in training and tests")
     parser.add_argument("--threads", type=int, default=1)
+    parser.add_argument("--baseline", default="cosine", choices=ROWS, help="row that the others are compared with")
     parser.add_argument("--report", action="store_true", help="train nothing, print the tables")
     options = parser.parse_args()
 
@@ -291,14 +292,14 @@ def ranks_file(name: str, seed: int, options: argparse.Namespace) -> Path:
 
 
 def report(rows: list[str], options: argparse.Namespace) -> None:
-    """Print figures with intervals, differences from the cosine, and the memory of an item."""
+    """Print figures with intervals, differences from the baseline, and the memory of an item."""
     found = {
         name: {
             seed: json.loads(file.read_text())
             for seed in options.seeds
             if (file := ranks_file(name, seed, options)).exists()
         }
-        for name in dict.fromkeys([*rows, "cosine"])
+        for name in dict.fromkeys([*rows, options.baseline])
     }
     print(f"\n| row | seeds | epoch | {' | '.join(METRICS)} | bytes, fp16 | int8 | minutes |")
     print("|---" * (len(METRICS) + 6) + "|")
@@ -314,11 +315,11 @@ def report(rows: list[str], options: argparse.Namespace) -> None:
     print(f"\n| difference | {' | '.join(METRICS)} |")
     print("|---" * (len(METRICS) + 1) + "|")
     for name in rows:
-        common = [seed for seed in found[name] if seed in found["cosine"]]
-        if common and name != "cosine":
-            both = [{seed: found[each][seed] for seed in common} for each in (name, "cosine")]
+        common = [seed for seed in found[name] if seed in found[options.baseline]]
+        if common and name != options.baseline:
+            both = [{seed: found[each][seed] for seed in common} for each in (name, options.baseline)]
             cells = " | ".join(difference(stack(both[0], metric), stack(both[1], metric)) for metric in METRICS)
-            print(f"| {name} - cosine | {cells} |", flush=True)
+            print(f"| {name} - {options.baseline} | {cells} |", flush=True)
 
 
 def stack(runs: dict[int, dict[str, list[int]]], metric: str) -> torch.Tensor:
