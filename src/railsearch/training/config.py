@@ -248,7 +248,7 @@ class TextTrainingConfig(LoopConfig):
         if self.batch_size % self.similar_questions:
             raise InvalidInputError(
                 f"similar_questions is {self.similar_questions} but a batch has batch_size = {self.batch_size} pairs, "
-                "which is no multiple of it; set batch_size to a multiple"
+                "which is not a multiple of it; set batch_size to a multiple"
             )
         return self
 

@@ -161,7 +161,7 @@ def test_late_interaction_of_windows_is_trained_saved_and_searched_exactly(base:
     ("options", "message"),
     [
         ({"window_components": 1, "num_query_components": 2}, "set window_components to 2 or more"),
-        ({"window_components": 3, "num_item_components": 8}, "8, which is no multiple of window_components = 3"),
+        ({"window_components": 3, "num_item_components": 8}, "8, which is not a multiple of window_components = 3"),
         ({"pooling": "multi", "window_components": 2}, "window_components is 2 but pooling is multi"),
         ({"window_components": 0}, "window_components"),
         ({"window_components": True}, "window_components"),

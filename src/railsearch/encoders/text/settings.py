@@ -246,7 +246,7 @@ class TextEncoderConfig(Config):
             )
         if asked[1] % self.window_components:
             raise InvalidInputError(
-                f"num_item_components is {asked[1]}, which is no multiple of window_components = "
+                f"num_item_components is {asked[1]}, which is not a multiple of window_components = "
                 f"{self.window_components}; set it to window_components times the windows that a passage keeps"
             )
         if self.window_overlap is not None and self.window_overlap > self.max_passage_length // 2:
